@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from consilience import clustering_accuracy
-from consilience.cli.commands import app
+from consilience.cli.app import app
 
 
 def run(*arguments: object):

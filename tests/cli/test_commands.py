@@ -13,14 +13,14 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 skl2onnx = pytest.importorskip("skl2onnx")
 
-from typer.testing import CliRunner  # noqa: E402
+from click.testing import CliRunner  # noqa: E402
 
 from consilience import as_teacher  # noqa: E402
 from consilience.cli import demo  # noqa: E402
-from consilience.cli.commands import app  # noqa: E402
+from consilience.cli.app import app  # noqa: E402
 
 NAMES = np.array(["setosa", "versicolor", "virginica"])
 
@@ -425,7 +425,7 @@ def test_process_keeps_stdout_for_results(folder: Path) -> None:
 
 def test_help_and_version_import_nothing_slow() -> None:
     code = (
-        "import sys\nfrom consilience.cli.commands import app\n"
+        "import sys\nfrom consilience.cli.app import app\n"
         "for arguments in (['--help'], ['unify', '--help'], ['--version']):\n"
         "    try: app(arguments)\n"
         "    except SystemExit as end: assert end.code == 0, end.code\n"

@@ -352,10 +352,10 @@ def test_bad_arguments() -> None:
 def test_the_command_writes_what_it_is_asked_for(
     result: DemoResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    testing = pytest.importorskip("typer.testing")
+    testing = pytest.importorskip("click.testing")
     pytest.importorskip("matplotlib")
     pytest.importorskip("skl2onnx")
-    from consilience.cli.commands import app
+    from consilience.cli.app import app
 
     asked: list[tuple[str, ...]] = []
 
@@ -385,8 +385,8 @@ def test_the_command_writes_what_it_is_asked_for(
 
 
 def test_the_command_refuses_a_figure_before_the_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    testing = pytest.importorskip("typer.testing")
-    from consilience.cli.commands import app
+    testing = pytest.importorskip("click.testing")
+    from consilience.cli.app import app
 
     monkeypatch.setattr(demo, "run_demo", lambda *_, **__: pytest.fail("it began"))
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -11,14 +11,14 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 pytest.importorskip("onnx")
 
 from skl2onnx import to_onnx
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from consilience import CrossTaskDistiller, as_teacher
-from consilience.cli.commands import app
+from consilience.cli.app import app
 
 
 def run(*arguments: object):

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from consilience import Unifier, as_teacher
 from consilience.cli import console
-from consilience.cli.commands import app
+from consilience.cli.app import app
 from consilience.cli.commands.evaluate import show_evaluation
 from consilience.inspect.evaluate import evaluate_model
 

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-typer = pytest.importorskip("typer")
+typer = pytest.importorskip("click")
 pytest.importorskip("onnx")
 
-from typer.testing import CliRunner  # noqa: E402
+from click.testing import CliRunner  # noqa: E402
 
 from consilience import CollisionClustering, CrossTaskDistiller, Unifier  # noqa: E402
 from consilience._progress import silent  # noqa: E402
 from consilience.cli import demo  # noqa: E402
-from consilience.cli.commands import app  # noqa: E402
+from consilience.cli.app import app  # noqa: E402
 from consilience.cluster.options import Collision, Linear  # noqa: E402
 from consilience.cluster.options import Loss as ClusterLoss  # noqa: E402
 from consilience.distil.losses import Loss, Sinkhorn  # noqa: E402

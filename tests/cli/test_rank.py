@@ -12,11 +12,11 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from consilience.cli.commands import app
+from consilience.cli.app import app
 from consilience.cli.commands.rank import write_ranking
 from consilience.exceptions import InvalidInputError
 from consilience.rank import rank as ranks

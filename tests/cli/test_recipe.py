@@ -13,12 +13,12 @@ from typing import Annotated, Any
 import numpy as np
 import pytest
 
-typer = pytest.importorskip("typer")
+typer = pytest.importorskip("click")
 
-from typer.testing import CliRunner  # noqa: E402
+from click.testing import CliRunner  # noqa: E402
 
 from consilience.cli.app import new_app  # noqa: E402
-from consilience.cli.commands import app  # noqa: E402
+from consilience.cli.app import app  # noqa: E402
 from consilience.cli.recipe import recipe_keys  # noqa: E402
 
 COMMANDS = [  # those of a group have their own tests

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 pytest.importorskip("jinja2")
 pytest.importorskip("onnx")
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from consilience.cli.commands import app
+from consilience.cli.app import app
 
 
 @pytest.fixture(scope="module")

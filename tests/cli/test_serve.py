@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
 pandas = pytest.importorskip("pandas")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-from typer.testing import CliRunner  # noqa: E402
+from click.testing import CliRunner  # noqa: E402
 
 from consilience import SoftLabelClassifier, Unifier, as_teacher, load  # noqa: E402
-from consilience.cli.commands import app  # noqa: E402
+from consilience.cli.app import app  # noqa: E402
 from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.files.arrays import read_npz  # noqa: E402
 from consilience.files.card import card_path, read_card, write_card  # noqa: E402

@@ -11,11 +11,11 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from consilience.cli.commands import app
+from consilience.cli.app import app
 from consilience.files.readers import read_aliases, write_aliases
 
 ENGLISH = ["zero", "one", "two", "three", "four", "five"]

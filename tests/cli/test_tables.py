@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 pandas = pytest.importorskip("pandas")
 pytest.importorskip("skl2onnx")
 
-from typer.testing import CliRunner  # noqa: E402
+from click.testing import CliRunner  # noqa: E402
 
 from consilience import SoftLabelClassifier, as_teacher  # noqa: E402
-from consilience.cli.commands import app  # noqa: E402
+from consilience.cli.app import app  # noqa: E402
 from consilience.teachers.onnx import Onnx  # noqa: E402
 
 NAMES = np.array(["cold", "flu", "well"])

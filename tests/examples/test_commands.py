@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 pytest.importorskip("pycountry")
 
 from examples.language_identification import commands, identifiers, kept
 from examples.language_identification.commands import app
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from consilience.cli import progress
 from consilience.teachers import Function, Teacher

@@ -48,11 +48,11 @@ from sybil.example import SybilFailure
 from sybil.parsers.abstract.doctest import DocTestStringParser
 from sybil.parsers.markdown import SkipParser
 from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer, RawFencedCodeBlockLexer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from consilience import SoftLabelClassifier
 from consilience.cli import console
-from consilience.cli.commands import app
+from consilience.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 GENERATED = {"cli", "gallery", "names"}  # folders that a build of the site writes

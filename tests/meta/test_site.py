@@ -120,7 +120,7 @@ def test_inventories_name_what_exists(inventory: Path) -> None:
 def test_the_command_reference_has_every_command_and_option() -> None:
     import typer
 
-    from consilience.cli.commands import app
+    from consilience.cli.app import app
 
     pages = load(DOCS / "_ext" / "commands.py").pages()
     group = typer.main.get_command(app)

@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from consilience._components import connected_classes
+from consilience.labels.space import connected_classes
 from consilience.exceptions import ConvergenceWarning
 from consilience.labels import LabelSpace
 from consilience.soft_labels.estimate import Method, estimate_soft_labels

@@ -55,30 +55,21 @@ class Command(click.Command):
         found: dict[str, dict[str, Option] | Option] = {}
         defaults = {name: one.default for name, one in inspect.signature(self.function).parameters.items()}
         for name, default in defaults.items():
-            group = default.declared() if isinstance(default, type) else default
+            group = default.declared() if isinstance(default, type) else default or {}
             if isinstance(group, Mapping):  # an option of the command's own wins
                 group = {key: one for key, one in group.items() if one.check.read and key not in defaults}
             found[name] = group
         return found
 
     @cached_property
-    def slots(self) -> dict[str, Slot]:
-        """The options that choose objects. The student is the last to name its options."""
-        found = [(name, Slot(name, one)) for name, one in self._own().items() if one.check.make is not None]
-        return dict(sorted(found, key=lambda item: item[0] == "student"))
-
-    def _own(self) -> dict[str, Option]:
-        groups = self.groups.items()
-        return {
-            key: o
-            for name, one in groups
-            for key, o in (one if isinstance(one, dict) else {name: one}).items()
-        }
-
-    @cached_property
     def options(self) -> dict[str, Option]:
         """All declared options by key; those of an object begin with its slot: ``method__temperature``."""
-        found = self._own()
+        found: dict[str, Option] = {}
+        for name, group in self.groups.items():
+            found |= group if isinstance(group, dict) else {name: group}
+        slots = [(key, one) for key, one in found.items() if one.check.make is not None]
+        # the student is the last to name its options: other objects keep names that they share with it
+        self.slots = {key: Slot(key, one) for key, one in sorted(slots, key=lambda slot: slot[0] == "student")}
         for slot in self.slots.values():
             found |= slot.options({flag_of(key, one) for key, one in found.items()})
         return found
@@ -130,7 +121,7 @@ class Command(click.Command):
         arguments = self.arguments(ctx.params)
         with (
             progress_bars(quiet=ctx.params["quiet"]) as progress,
-            using(progress=progress, **(arguments.pop("run", None) or {})) as run,
+            using(progress=progress, **arguments.pop("run", {})) as run,
         ):
             result = self.function(**arguments, **({"run": run} if "run" in self.groups else {}))
         if result is not None:
@@ -150,7 +141,7 @@ class Command(click.Command):
         return {
             name: {key: given[key] for key in one if key in given}
             if isinstance(one, dict)
-            else given.get(name, one and one.default)
+            else given.get(name, one.default)
             for name, one in self.groups.items()
         }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience._components import connected_classes
+from consilience.labels.space import connected_classes
 from consilience._words import counted, shorten
 from consilience.exceptions import LabelSpaceError
 

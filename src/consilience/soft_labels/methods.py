@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._components import connected_by_pattern
+from consilience.labels.space import connected_by_pattern
 from consilience.exceptions import ConvergenceWarning, warn
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.unify.cross_entropy import ce_logits

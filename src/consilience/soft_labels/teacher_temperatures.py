@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from consilience._components import connected_classes
+from consilience.labels.space import connected_classes
 from consilience._progress import Progress, silent
 from consilience._validation import check_count, check_packed_logits
 from consilience._words import shorten
