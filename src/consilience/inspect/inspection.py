@@ -139,7 +139,8 @@ class Inspection:
         y : (n,) sequence, optional
             Labels where they are known, as in `evaluate`. They only measure; no student learns them.
         methods, balance, teacher_temperatures, self_label : sequences
-            What to combine; methods as in `Unifier`, by name or with options. The settings in use are always compared, too.
+            What to combine; methods as in `Unifier`, by name or with options. The settings in use are
+            always compared, too.
         student : classifier, name, "auto" or None
             What learns. ``"auto"`` is cheap: ``"logistic"`` for numbers, ``"ngrams"`` for texts, and this
             Unifier's own otherwise. None and others as in `Unifier`.

@@ -29,7 +29,6 @@ from consilience.scoring.store import as_store
 from consilience.soft_labels.methods import spread_out
 from consilience.soft_labels.teacher_temperatures import divide_by_temperatures
 from consilience.students.estimator import student_name
-from consilience.unify.unifier import REFERENCE_ROWS
 
 if TYPE_CHECKING:
     from consilience.unify.unifier import Unifier
@@ -106,7 +105,7 @@ def unified_page(
 
 def _kept(unified: Unifier) -> Basis:
     """Return what `fit` kept."""
-    rows = spread_out(np.arange(len(unified.covered_)), REFERENCE_ROWS)
+    rows = spread_out(np.arange(len(unified.covered_)), len(unified.reference_))
     which = (
         f"{len(rows):,} of the {len(unified.covered_):,} rows of fit"
         if len(rows) < len(unified.covered_)

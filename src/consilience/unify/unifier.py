@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from consilience._validation import check_packed_logits
 from consilience.exceptions import CoverageWarning, InvalidInputError, warn
 from consilience.inspect.inspection import Inspection
+from consilience.inspect.matching import warn_of_names, warn_of_unused
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import LabelSpace
@@ -33,7 +34,6 @@ from consilience.students.passes import check_student_streams
 from consilience.students.training import check_trains_on_ray, encode_validation
 from consilience.teachers import Teacher
 from consilience.teachers.given import open_teachers
-from consilience.unify.alias_warnings import warn_of_names, warn_of_unused
 from consilience.unify.options import UnifierOptions
 from consilience.unify.training import method_with_loss, train, train_backprop
 
@@ -253,6 +253,13 @@ class Unifier(UnifierOptions, Inspection, StudentClassifier):
             raise InvalidInputError(
                 "self_label=True needs train='estimate' and loss='cross-entropy'; "
                 f"they are {student.train!r} and {student.loss!r}."
+            )
+        if student.train == "backprop" and student.loss != "cross-entropy":
+            raise InvalidInputError(
+                f"{{argument}} has the method's own loss; use {{remedy}} with {student.loss!r}.",
+                argument="train",
+                value="backprop",
+                remedy=("train", "estimate"),
             )
         return student
 
