@@ -266,7 +266,7 @@ def test_it_prints_and_exports(labelled: Any) -> None:
         ({"methods": ["mfp"]}, "method='mfp' is unknown"),
         ({"balance": []}, "balance=.* must be a list"),
         ({"balance": ["no"]}, "balance='no' is unknown"),
-        ({"calibrate": [True]}, "teacher_temperatures=True is unknown"),
+        ({"teacher_temperatures": [True]}, "teacher_temperatures=True is unknown"),
         ({"max_rows": 2}, "max_rows=2 must be"),
         ({"y": [0, 1]}, "y has 2 labels and X has 300 rows"),
         ({"y": ["ten"] * 300}, r"y has 'ten' in row 0 \(300 such rows\), which is none of the classes"),
