@@ -74,7 +74,7 @@ def time_parts(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return parts (n, 5) of moments in seconds since 1970 (UTC); NaN for NaN.
 
     They are days since 1970, the sine and cosine of the season, the weekday from 0 (Monday) and the hour.
-    `consilience.files.table_graph` has the same as ONNX.
+    `consilience.files.graph` has the same as ONNX.
 
     Examples
     --------
