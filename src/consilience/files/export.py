@@ -21,7 +21,7 @@ from consilience._optional import installed, require
 from consilience._tables import column_values, columns_of, input_names, is_numeric, is_table, kind_of
 from consilience._validation import take_rows
 from consilience.exceptions import InvalidInputError
-from consilience.files.atomic import replacing
+from consilience.files.disk import replacing
 from consilience.files.graph import ML_OPSET, NAME, OPSET, PURPOSE, Graph, label_dtype
 from consilience.labels import class_list
 
@@ -89,7 +89,11 @@ def sklearn_to_onnx(model: Any, X_example: Any) -> Any:
             return converted
         failures.append(f"its ONNX probabilities differ from its own by up to {worst:.2g}")
     foreign = [type(part).__name__ for part in _foreign_parts(model)]
-    advice = f" {foreign[0]} needs onnxmltools: pip install onnxmltools." if foreign and not installed("onnxmltools") else ""
+    advice = (
+        f" {foreign[0]} needs onnxmltools: pip install onnxmltools."
+        if foreign and not installed("onnxmltools")
+        else ""
+    )
     raise InvalidInputError(
         f"{_describe(model)} cannot be exported to ONNX ({failures[0]}). {EXPORTABLE}{advice}"
     )
@@ -205,7 +209,9 @@ def with_input_type(model: Any, X: Any) -> Any:
     return graph.finished({})
 
 
-def check_export(model: Any, X: Any, kinds: Sequence[str] | None, expected: NDArray[Any], tolerance: float) -> None:
+def check_export(
+    model: Any, X: Any, kinds: Sequence[str] | None, expected: NDArray[Any], tolerance: float
+) -> None:
     """Raise unless a finished model gives the expected probabilities (n, L) of rows, up to a tolerance.
 
     The kinds are those of the columns, as in `column_values`, where the model has an input for each.
@@ -283,7 +289,9 @@ def _convert(
     if not known.keys() <= feed.keys():
         raise InvalidInputError(f"skl2onnx made the inputs {sorted(known)} of {sorted(feed)}.")
     # it leaves out columns that a model does not use
-    graph.inputs[:] = [known.get(name) or graph.value(name, one.dtype, ["n", 1]) for name, one in feed.items()]
+    graph.inputs[:] = [
+        known.get(name) or graph.value(name, one.dtype, ["n", 1]) for name, one in feed.items()
+    ]
     if kind is not np.float32:
         _cast_before_trees(graph)
     graph.set_inputs([values.dtype for values in feed.values()])

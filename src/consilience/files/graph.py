@@ -1,7 +1,7 @@
 """ONNX graphs: nodes after a model and before it, and what all files of ours have in common.
 
-Values are objects of onnx_ir. Names are made unique when a graph is written, so none of ours can be one of the
-model's.
+Values are objects of onnx_ir. Names are made unique when a graph is written, so none of ours can be one of
+the model's.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ class Graph:
         for i, (inside, dtype) in enumerate(zip(list(self.inputs), dtypes, strict=True)):
             self.inputs[i] = outside = self.value(inside.name, dtype, ["n", *list(inside.shape)[1:]])
             same = inside.dtype == outside.dtype
-            inside.replace_all_uses_with(outside if same else self.node("Cast", [outside], to=inside.dtype.value))
+            inside.replace_all_uses_with(
+                outside if same else self.node("Cast", [outside], to=inside.dtype.value)
+            )
         self.place = None
 
     def finished(self, metadata: Mapping[str, str]) -> Any:
