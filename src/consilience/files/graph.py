@@ -15,7 +15,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from consilience._optional import require
 from consilience.exceptions import InvalidInputError
-from consilience.kernels.columns import DAY, FIRST_WEEKDAY, YEAR
 
 # Opset 18 is the native opset of torch's exporter; skl2onnx and every onnxruntime we allow support it. The IR
 # version is fixed too: onnx would write its newest, which an older onnxruntime rejects.
@@ -26,6 +25,11 @@ IR_VERSION = 10
 PURPOSE = "Saving as ONNX"
 NAME = "consilience"
 """The name of every graph: equal runs give equal files."""
+DAY = 86400.0
+YEAR = 365.2425
+"""Days of a mean year of the Gregorian calendar."""
+FIRST_WEEKDAY = 3.0
+"""1 January 1970 was a Thursday; Monday is 0."""
 
 
 class Graph:
@@ -133,6 +137,25 @@ def label_dtype(table: NDArray[Any]) -> np.dtype[Any]:
             f"Class names of type {table.dtype} cannot be written to ONNX; use text or int."
         )
     return kinds[table.dtype.kind]
+
+
+def time_parts(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return parts (n, 5) of moments in seconds since 1970 (UTC); NaN for NaN.
+
+    They are days since 1970, the sine and cosine of the season, the weekday from 0 (Monday) and the hour.
+    `prepend_columns` makes the same of ONNX nodes.
+
+    Examples
+    --------
+    >>> time_parts(np.array([0.0, 90000.0])).round(2).tolist()
+    [[0.0, 0.0, 1.0, 3.0, 0.0], [1.04, 0.02, 1.0, 4.0, 1.0]]
+    """
+    days = seconds / DAY
+    whole = np.floor(days)
+    phase = days * (2 * np.pi / YEAR)
+    shifted = whole + FIRST_WEEKDAY
+    weekday = shifted - 7.0 * np.floor(shifted / 7.0)
+    return np.column_stack([days, np.sin(phase), np.cos(phase), weekday, (days - whole) * 24.0])
 
 
 @dataclass(frozen=True)

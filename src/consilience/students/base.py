@@ -30,7 +30,7 @@ from consilience.files.export import (
 )
 from consilience.files.preprocess import ImagePreprocess
 from consilience.files.record import KEY
-from consilience.kernels.expansion import sharpen
+from consilience.kernels.linear_model import sharpen
 from consilience.rows import as_rows
 from consilience.students.provenance import describe_fit, describe_model
 from consilience.students.soft_label import SoftLabelStudent
