@@ -24,7 +24,6 @@ from consilience.files.card import Card, carded
 from consilience.files.export import (
     TOLERANCE,
     check_export,
-    example_feed,
     finish,
     with_input_type,
     write_model,
@@ -172,7 +171,7 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
             metadata=metadata,
         )
         tolerance = TOLERANCE * max(10.0, temperature)  # probabilities to the power of the temperature
-        check_export(model, example_feed(model, example, kinds), self.predict_proba(self._example), tolerance)
+        check_export(model, example, kinds, self.predict_proba(self._example), tolerance)
         return model
 
     @property
