@@ -22,7 +22,7 @@ from consilience._tables import is_table
 from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import NpzFile
-from consilience.files.row_hash import rows_sha256
+from consilience.files.card import rows_sha256
 from consilience.files.strict_json import listing, parse_json, plain_text, text
 from consilience.repository.description import Description
 from consilience.repository.entry import ModelEntry

@@ -14,9 +14,8 @@ from consilience._progress import Progress, silent
 from consilience._validation import check_choice, check_count, check_number
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, shown, warn
-from consilience.files.card import MAX_BYTES
+from consilience.files.card import MAX_BYTES, date_now, jsonable
 from consilience.files.preprocess import ImagePreprocess, as_preprocess
-from consilience.files.record import date_now, jsonable
 from consilience.files.remote import RemotePath
 from consilience.files.storage import local_path
 from consilience.files.strict_json import checked, text

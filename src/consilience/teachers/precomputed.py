@@ -18,9 +18,7 @@ from consilience._validation import n_rows
 from consilience._words import shorten
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError, warn
 from consilience.files.arrays import ArrayFileError, NpyFile, NpzFile, open_npy
-from consilience.files.card import Card
-from consilience.files.record import data_hash
-from consilience.files.row_hash import rows_sha256
+from consilience.files.card import Card, data_hash, rows_sha256
 from consilience.labels import read_labels
 from consilience.options import number, option, takes
 from consilience.teachers.base import (
