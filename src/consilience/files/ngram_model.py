@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from consilience._validation import n_rows
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError
-from consilience.files.arrays import ArrayFileError, NpzFile
+from consilience.files.arrays import ArrayFileError, open_npz
 from consilience.files.card import Card, carded
 from consilience.files.disk import opened, replacing
 from consilience.files.strict_json import parse_json, record, row, truth, whole
@@ -228,7 +228,7 @@ def read_model(path: str | os.PathLike[str]) -> TextModel:
     """
     source = Path(path)
     try:
-        with opened(source, links=True) as file, NpzFile(source, compressed=False, file=file) as archive:
+        with opened(source, links=True) as file, open_npz(source, compressed=False, file=file) as archive:
             names = sorted([VERSION_KEY, *_ARRAYS])
             if sorted(archive.names) != names:
                 raise InvalidInputError(

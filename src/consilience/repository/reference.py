@@ -21,7 +21,7 @@ from consilience._optional import require
 from consilience._tables import is_table
 from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError
-from consilience.files.arrays import NpzFile
+from consilience.files.arrays import open_npz
 from consilience.files.card import rows_sha256
 from consilience.files.strict_json import listing, parse_json, plain_text, text
 from consilience.repository.description import Description
@@ -179,7 +179,7 @@ def _encoded(reference: Reference) -> tuple[str, bytes]:
 
 
 def _arrays(data: bytes) -> dict[str, Any]:
-    with NpzFile(Path("arrays.npz"), file=io.BytesIO(data)) as archive:
+    with open_npz(Path("arrays.npz"), file=io.BytesIO(data)) as archive:
         return {name: archive.read(name) for name in archive.names}
 
 
