@@ -77,7 +77,9 @@ def _plain(arrow: Any, values: Any) -> Any:
     """Return a column as texts, unless it holds texts or numbers."""
     if arrow.types.is_string(values.type) or arrow.types.is_primitive(values.type):
         return values
-    return arrow.array([None if value is None else str(value) for value in values.to_pylist()], arrow.string())
+    return arrow.array(
+        [None if value is None else str(value) for value in values.to_pylist()], arrow.string()
+    )
 
 
 @contextmanager
