@@ -90,7 +90,7 @@ def test_wrong_cards(change: dict[str, Any], message: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("key", ["name", "classes", "consilience_card"])
 def test_missing_keys(key: str, tmp_path: Path) -> None:
     path = put(tmp_path / "m.card.json", {k: v for k, v in GOOD.items() if k != key})
-    with pytest.raises(InvalidInputError, match=f"without '{key}'"):
+    with pytest.raises(InvalidInputError, match=f"lacks '{key}'"):
         read_card(path)
 
 

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -506,7 +506,8 @@ def _column(column: Any, name: str) -> NDArray[Any]:
     kind = kind_of(column)
     if kind == "other":
         raise TypeError("no plain content")
-    return {"text": read_texts, "time": read_times}.get(kind, read_numbers)(column, name)
+    read: Callable[..., NDArray[Any]] = read_numbers
+    return {"text": read_texts, "time": read_times}.get(kind, read)(column, name)
 
 
 def _add(content: Any, values: NDArray[Any]) -> None:

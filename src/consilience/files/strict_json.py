@@ -203,8 +203,8 @@ def record(fields: Mapping[str, Reader], *, needs: Iterable[str] = (), others: b
         lacking = [key for key in needs if key not in value]
         unknown = [key for key in value if key not in fields and not others]
         if lacking or unknown:
-            what = f"without {lacking[0]!r}" if lacking else f"with the unknown key {shown(unknown[0])}"
-            raise RecordError(f"an object with {', '.join(fields)}", f"one {what}")
+            what = f"lacks {lacking[0]!r}" if lacking else f"has the unknown key {shown(unknown[0])}"
+            raise RecordError(f"an object with {', '.join(fields)} (this one {what})", value)
         return {key: _at(f".{key}", reader, value[key]) for key, reader in fields.items() if key in value}
 
     return read
