@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consilience.files.table_graph import time_parts
+from consilience.files.graph import time_parts
 
 
 def test_parts_are_those_of_pandas() -> None:
