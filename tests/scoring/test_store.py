@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience import ConsilienceWarning, InvalidInputError, Unifier
-from consilience.scoring import shelf as shelves
+from consilience.scoring import store as shelves
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.teachers import Function, Observed
 
