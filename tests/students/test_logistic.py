@@ -13,7 +13,7 @@ from tests.rows.rows import target_rows
 
 from consilience import CoverageWarning, InvalidInputError
 from consilience._progress import silent
-from consilience.kernels.expansion import targets
+from consilience.kernels.linear_model import targets
 from consilience.students.logistic import Logistic
 
 

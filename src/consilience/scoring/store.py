@@ -149,7 +149,7 @@ class ScoreStore:
         self.limit = None if limit is None else parse_size(argument, limit)
         if self.root.is_root() is False:
             raise InvalidInputError(f"The cache {str(self.root)!r} is a file; give a folder.")
-        names = [name for name in self.root.all_names() if README not in name]
+        names = [name for name in self.root.names() if README not in name]
         ours = any(_SHELF.fullmatch(name) or _TRAINING.fullmatch(name) for name in names)
         if names and not ours and not self._is_marked():
             raise InvalidInputError(
@@ -182,7 +182,7 @@ class ScoreStore:
     def prepare(self) -> None:
         """Make the folder and its README."""
         self.root.make_root()
-        if README not in self.root.all_names():
+        if README not in self.root.names():
             with (self.root / README).writing() as file:
                 file.write(_TEXT.encode())
 
@@ -416,7 +416,7 @@ class Shelf:
         mine = [name for _, name in self._writers.values()]
         for entry, _ in _files(self._home):
             copy = self._folder / entry.path.name
-            known = copy.entry()
+            known = copy.about()
             if copy.name not in mine and (known is None or known.size != entry.size):
                 with (
                     contextlib.suppress(FileNotFoundError),

@@ -15,8 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from consilience._progress import Progress
 from consilience._validation import as_random_state, take_rows
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
-from consilience.kernels.expansion import targets
-from consilience.kernels.linear_model import LinearFit, fit_softmax_by_blocks, fit_softmax_regression
+from consilience.kernels.linear_model import LinearFit, fit_softmax_by_blocks, fit_softmax_regression, targets
 from consilience.rows.targets import BUFFER_SHARE, SAMPLED, TargetRows, look_at
 from consilience.students.expansion import (
     WeightedStudent,

@@ -17,7 +17,8 @@ from consilience._progress import Progress
 from consilience._validation import as_random_state, n_rows, take_rows
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import responsibilities, weigh
-from consilience.kernels.expansion import resample, targets, thin
+from consilience.kernels.held_out import resample, thin
+from consilience.kernels.linear_model import targets
 from consilience.rows.targets import (
     BUFFER_SHARE,
     SAMPLED,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from consilience._progress import silent
 from consilience.kernels.arrays import Floats
-from consilience.kernels.columns import inverse
+from consilience.kernels.linear_model import inverse
 from consilience.rows import memory_budget, new_array
 from consilience.rows.targets import TargetRows
 from consilience.run import Run
