@@ -242,11 +242,13 @@ def score_on_ray(
     columns = np.concatenate([np.arange(space.n_columns)[space.block(i)] for i in sent])
     with connected(options.address) as ray:
         there = None if held else finish
-        for number, logits in _answers(ray, {i: teachers[i] for i in sent}, rows, run, options, there):
+        for number, logits in _answers(ray, {i: teachers[i] for i in sent}, space, rows, run, options, there):
             if not held:
                 yield number, logits
                 continue
-            block = Block(number, rows.rows_of(number), None)
+            block = Block(
+                number, rows.rows_of(number), np.arange(len(logits))
+            )  # whose rows are not looked at
             packed = np.empty((len(logits), space.n_columns), np.float32)
             packed[:, columns] = logits
             for i, one in held.items():
@@ -257,6 +259,7 @@ def score_on_ray(
 def _answers(
     ray: Any,
     teachers: Mapping[int, Teacher],
+    space: LabelSpace,
     rows: Rows,
     run: Run,
     options: RayOptions,
@@ -267,11 +270,16 @@ def _answers(
         ray.get_runtime_context().get_node_id(), soft=False
     )
     board = ray.remote(num_cpus=0, scheduling_strategy=here)(Board).remote()
-    watch = _Watch(ray, board, rows, run, [teacher.name for teacher in teachers.values()], options.timeout)
+    every = len(rows) * space.n_teachers
+    watch = _Watch(ray, board, every, space.n_teachers / len(teachers), run, options.timeout)
     alone = with_open_cache(run).changed(progress=None, engine="local", engine_options=None)
     pickled = {i: _pickled(ray, teacher, teacher.name) for i, teacher in teachers.items()}
     # Ray deletes what nobody refers to
-    kept = [ray.put(sent_to_ray(ray, rows)), ray.put((pickled, _pickled(ray, finish))), board]
+    kept = [
+        ray.put(sent_to_ray(ray, rows)),
+        ray.put((pickled, _pickled(ray, finish), space.n_teachers)),
+        board,
+    ]
     needs = [options.resolved("teachers").get(one.name, TeacherNeeds()) for one in teachers.values()]
     sizes = [one.rows_per_call or run.rows_per_call for one in needs]
     most = {"CPU": max(one.num_cpus for one in needs), "GPU": max(one.num_gpus for one in needs)}
@@ -341,19 +349,17 @@ class Board:
 class _Watch:
     """Tells how far a run is, and where it hangs."""
 
-    def __init__(
-        self, ray: Any, board: Any, rows: Rows, run: Run, names: Sequence[str], timeout: float
-    ) -> None:
-        self._ray, self._board, self._rows, self._run, self._timeout = ray, board, rows, run, timeout
-        self._n_teachers, self._seen = len(names), dict[int, At]()
-        self._moved = time.monotonic()
+    def __init__(self, ray: Any, board: Any, every: int, share: float, run: Run, timeout: float) -> None:
+        self._ray, self._board, self._every, self._share = ray, board, every, share
+        self._run, self._timeout = run, timeout
+        self._seen, self._moved = dict[int, At](), time.monotonic()
 
     def look(self, numbers: Sequence[int], *, moved: bool) -> None:
         """Ask the board; raise if nothing has moved for too long with the blocks that workers have."""
         seen = self._ray.get(self._board.seen.remote())
         if seen != self._seen:
-            done = sum(at.rows for at in seen.values()) // self._n_teachers
-            self._run.report("scoring", done, len(self._rows))
+            done = sum(at.rows for at in seen.values()) * self._share  # others need no worker
+            self._run.report("scoring", int(done), self._every)
         if moved or seen != self._seen:
             self._moved, self._seen = time.monotonic(), seen
         still = time.monotonic() - self._moved
@@ -416,7 +422,7 @@ class Worker:
         self._name = f"process {os.getpid()} on {ray.util.get_node_ip_address()}"
         self._asked: dict[int, Asked] = {}
         self._rows: Any = None
-        self._finish: Finish | None = None
+        self._n_teachers, self._finish = 0, None
 
     def ready(self) -> tuple[None, list[Any]]:
         """Answer when the worker has started."""
@@ -452,12 +458,12 @@ class Worker:
             nonlocal noted
             name = names[min(done * len(names) // max(1, total), len(names) - 1)]
             note = self._kept[-1].note.remote(number, At(self._name, name, done))
-            if name != noted:  # it may end this process
+            if name != noted or done == total:  # it may end this process
                 noted = name
                 self._ray.get(note)
 
         tell("scoring", 0, 1)
-        logits = ask_all(self._asked, len(names), block, tell)
+        logits = ask_all(self._asked, self._n_teachers, block, tell)
         return logits if self._finish is None else self._finish(block.rows, logits)
 
     def _fetch(self) -> None:
@@ -466,10 +472,10 @@ class Worker:
             os.chdir(self._folder)
         load = self._ray.cloudpickle.loads  # the user's own, from the driver
         rows: Rows = self._ray.get(self._kept[0])
-        pickled, finish = self._ray.get(self._kept[1])
+        pickled, finish, self._n_teachers = self._ray.get(self._kept[1])
         self._finish = load(finish)
         for (i, one), size in zip(pickled.items(), self._sizes, strict=True):
-            with placed(i, len(pickled)):
+            with placed(i, self._n_teachers):
                 run = self._run.changed(rows_per_call=size)
                 self._asked[i] = Asked(load(one), rows, run, as_store(run.cache))
         self._rows = rows
