@@ -1,18 +1,38 @@
-"""Why does it say so? What `Unifier.explain` and `Unifier.disagreements` return."""
+"""Why does it say so? What each teacher said about a row, and where teachers disagree."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from consilience._optional import require
-from consilience._validation import check_choice
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from consilience._validation import (
+    as_numbers,
+    check_choice,
+    check_count,
+    check_fitted,
+    check_packed_logits,
+    n_rows,
+)
 from consilience._words import aligned, counted, percent, visible
-from consilience.inspect.evaluation import plain
+from consilience.exceptions import InvalidInputError
+from consilience.inspect.drawing import Block
+from consilience.inspect.evaluate import ask
+from consilience.inspect.page import as_lines, frame, plain, table
+from consilience.kernels.arrays import Floats
+from consilience.kernels.unify.packed import block_softmax, floor_blocks
+from consilience.labels import LabelSpace
+from consilience.rows import as_rows
+from consilience.run import resolve_run
+from consilience.soft_labels.estimate import estimate_soft_labels, method_name
+from consilience.soft_labels.teacher_temperatures import divide_by_temperatures
 
 MOST_PROBABLE = 3  # classes of a distribution that are printed
 MOST_ROWS = 15  # disagreements that are printed
+Kind = Literal["teachers", "student"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +43,7 @@ class Said:
     ----------
     teacher : str
     temperature : float
-        What its logits are divided by: 1 without `calibrate`.
+        What its logits are divided by.
     weight : float
         The mass that the soft label gives to its classes: how much its answer is about this row. With
         `off_set` this is its weight in the estimate. NaN without a soft label.
@@ -48,10 +68,11 @@ class Explanation:
     proba : mapping
         The student's probability of each class.
     soft_label : mapping or None
-        What the method makes of the teachers; None with ``train="backprop"``, or if no teacher answers.
+        What the method makes of the teachers; None if it makes none, or if no teacher answers.
     said : tuple of Said
         What each teacher says.
     method : str
+        What made the soft label; "" if nothing did.
     pool_weights : mapping or None
         With ``method="auto"``, the share of each estimate in the pool.
     remarks : tuple of str
@@ -68,42 +89,30 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON: distributions are lists of classes with probabilities."""
-        return {
-            "decision": self.decision,
-            "proba": _listed(self.proba),
-            "soft_label": None if self.soft_label is None else _listed(self.soft_label),
-            "said": [plain(said) | {"proba": _listed(said.proba)} for said in self.said],
-            "method": self.method,
-            "pool_weights": None if self.pool_weights is None else dict(self.pool_weights),
-            "remarks": list(self.remarks),
-        }
+        soft = None if self.soft_label is None else _listed(self.soft_label)
+        said = [plain(one) | {"proba": _listed(one.proba)} for one in self.said]
+        return plain(self) | {"proba": _listed(self.proba), "soft_label": soft, "said": said}
 
     def to_frame(self) -> Any:
         """Return a pandas data frame: a column per class; teachers, soft label and student as rows."""
-        pandas = require("pandas", extra="tables", purpose="A data frame")
         rows = {said.teacher: said.proba for said in self.said}
-        records = [*rows.values(), self.soft_label or {}, self.proba]
-        names = [*rows, "soft label", "student"]
-        return pandas.DataFrame(records, index=names, columns=list(self.proba))
+        rows |= {"soft label": self.soft_label or {}, "student": self.proba}
+        return frame(rows.values(), index=list(rows), columns=list(self.proba))
 
     def __repr__(self) -> str:
         lines = [
-            [
-                said.teacher,
-                _probable(said.proba) or "abstains",
-                f"{said.temperature:.3g}",
-                percent(said.weight),
-            ]
-            for said in self.said
+            [one.teacher, _probable(one.proba) or "abstains", f"{one.temperature:.3g}", percent(one.weight)]
+            for one in self.said
         ]
-        soft = "" if self.soft_label is None else _probable(self.soft_label)
-        how = self.method
-        if self.pool_weights is not None:
-            how += f": {', '.join(f'{name} {percent(share)}' for name, share in self.pool_weights.items())}"
-        lines += [[f"soft label ({how})", soft, "", ""], ["student", _probable(self.proba), "", ""]]
+        if self.method:
+            shares = [f"{name} {percent(share)}" for name, share in (self.pool_weights or {}).items()]
+            how = f"{self.method}: {', '.join(shares)}" if shares else self.method
+            lines.append([f"soft label ({how})", _probable(self.soft_label or {}), "", ""])
+        lines.append(["student", _probable(self.proba), "", ""])
         head = f"The student decides for {visible(str(self.decision))}."
-        table = aligned(["who", "says", ">temperature", ">weight"], lines)
-        return "\n".join([head, "", *table, *self.remarks])
+        return "\n".join(
+            [head, "", *aligned(["who", "says", ">temperature", ">weight"], lines), *self.remarks]
+        )
 
 
 @dataclass(frozen=True)
@@ -127,7 +136,7 @@ class Disagreement:
     """
 
     row: int
-    kind: Literal["teachers", "student"]
+    kind: Kind
     one: str
     one_says: Any
     one_sure: float
@@ -141,13 +150,13 @@ class Disagreement:
 class ClassPair:
     """Two classes about which there is disagreement; `n_rows` counts rows whose worst one it is."""
 
-    kind: Literal["teachers", "student"]
+    kind: Kind
     classes: tuple[Any, Any]
     n_rows: int
     severity: float  # the sum over these rows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Disagreements:
     """Where teachers contradict each other, or the student left them; worst first.
 
@@ -173,38 +182,39 @@ class Disagreements:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
-        plainly: dict[str, Any] = plain(self)
-        return plainly
+        found: dict[str, Any] = plain(self)
+        return found
 
     def to_frame(self, of: Literal["rows", "pairs"] = "rows") -> Any:
         """Return a pandas data frame of rows, or of pairs of classes."""
         check_choice("of", of, ("rows", "pairs"))
-        pandas = require("pandas", extra="tables", purpose="A data frame")
-        kind = Disagreement if of == "rows" else ClassPair
-        columns = list(kind.__dataclass_fields__)
-        return pandas.DataFrame([asdict(row) for row in getattr(self, of)], columns=columns)
+        kind, rows = (Disagreement, self.rows) if of == "rows" else (ClassPair, self.pairs)
+        return frame(map(asdict, rows), columns=list(kind.__dataclass_fields__))  # type: ignore[call-overload]
+
+    def row_table(self, caption: str, note: str = "") -> Block:
+        """Return the rows as a table."""
+        heads = [("row", "place")]
+        for first in ("one", "another"):
+            heads += [(first, "name"), ("says", "name"), ("how sure", "percent")]
+        cells = [
+            [row.row, row.one, row.one_says, row.one_sure]
+            + ["the model" if row.kind == "student" else row.other, row.other_says, row.other_sure]
+            for row in self.rows
+        ]
+        return table(caption, heads, cells, note=note)
 
     def __repr__(self) -> str:
         head = (
             f"{counted(self.n_rows, 'row')}: teachers contradict each other on {self.n_contradicted}, "
             f"and the student leaves a teacher on {self.n_left}"
         )
-        rows = [
-            [
-                *(str(row.row), row.one, f"{row.one_says} {percent(row.one_sure)}"),
-                *(row.other, f"{row.other_says} {percent(row.other_sure)}", f"{row.severity:.2f}"),
-            ]
-            for row in self.rows[:MOST_ROWS]
+        heads = [("kind", "text"), ("classes", "text"), ("rows", "count"), ("severity", "number")]
+        cells = [
+            [one.kind, " / ".join(map(str, one.classes)), one.n_rows, one.severity] for one in self.pairs
         ]
-        pairs = [
-            [pair.kind, " / ".join(map(str, pair.classes)), str(pair.n_rows), f"{pair.severity:.1f}"]
-            for pair in self.pairs[:MOST_ROWS]
-        ]
-        lines = [head]
-        if rows:
-            lines += ["", *aligned([">row", "who", "says", "and", "says", ">severity"], rows)]
-            lines += ["", *aligned(["kind", "classes", ">rows", ">severity"], pairs)]
-        return "\n".join([*lines, *self.remarks])
+        tables = [self.row_table("rows"), table("pairs", heads, cells)]
+        lines = [line for one in tables if one["rows"] for line in ["", *as_lines(one, MOST_ROWS)]]
+        return "\n".join([head, *lines, *self.remarks])
 
 
 def _listed(proba: Mapping[Any, float]) -> list[dict[str, Any]]:
@@ -214,5 +224,263 @@ def _listed(proba: Mapping[Any, float]) -> list[dict[str, Any]]:
 
 def _probable(proba: Mapping[Any, float]) -> str:
     """Return the most probable classes as text."""
-    top: Sequence[tuple[Any, float]] = sorted(proba.items(), key=lambda item: -item[1])[:MOST_PROBABLE]
+    top = sorted(proba.items(), key=lambda item: -item[1])[:MOST_PROBABLE]
     return ", ".join(f"{name} {percent(value)}" for name, value in top)
+
+
+def explain(model: Any, x: Any) -> Explanation:
+    """Tell how the answer about one row comes about.
+
+    Parameters
+    ----------
+    x : a row
+        One row of X: ``X[17]``, a text, or an X with one row.
+
+    Returns
+    -------
+    Explanation
+        What each teacher says, at which temperature and weight, the soft label, and the student's answer.
+        It prints well, and has `to_dict` and `to_frame`. The methods ``"auto"`` and ``"ranks"`` rank the
+        row among up to 2,000 of those that `fit` has seen.
+    """
+    check_fitted(model, "classes_")
+    X, space, told = as_one_row(x), teacher_space(model), list[str]()
+    packed = said_by_teachers(model, space, X, None, told)
+    proba, classes = model.predict_proba(X)[0], model.classes_.tolist()
+    soft = _soft_label(model, packed, told) if hasattr(model, "label_space_") else None
+    _, shares = block_softmax(packed, space.offsets, 1.0)
+    said = []
+    for i, (name, temperature) in enumerate(zip(space.names, temperatures(model, space), strict=True)):
+        own, values = space.columns[space.block(i)], shares[0, space.block(i)].tolist()
+        weight = np.nan if soft is None else float(soft[own].sum())
+        answers = values[0] == values[0]
+        known = dict(zip(space.classes[own].tolist(), values, strict=True)) if answers else {}
+        said.append(Said(name, float(temperature), weight, known))
+    return Explanation(
+        classes[int(proba.argmax())],
+        dict(zip(classes, proba.tolist(), strict=True)),
+        None if soft is None else dict(zip(classes, soft.tolist(), strict=True)),
+        tuple(said),
+        method_name(model.method) if hasattr(model, "label_space_") else "",
+        getattr(model, "pool_weights_", None),
+        tuple(told),
+    )
+
+
+def as_one_row(x: Any) -> Any:
+    """Return a single row as an X of one row."""
+    if isinstance(x, list | tuple) and len(x) == 1 and isinstance(x[0], str):
+        return x
+    if hasattr(x, "to_frame") and hasattr(x, "iloc"):  # a row of a pandas frame
+        return x.to_frame().T.infer_objects()
+    if isinstance(x, list | tuple):
+        x = as_numbers("x", x, "expected one row, such as X[17]")
+    shape = getattr(x, "shape", None)
+    if not shape:
+        return [x]
+    if len(shape) > 1 and shape[0] != 1:
+        raise InvalidInputError(f"x has {shape[0]} rows; explain takes one, such as X[17] or X[17:18].")
+    return x[None] if len(shape) == 1 else x
+
+
+def teacher_space(model: Any) -> LabelSpace:
+    """Return the label space of a model's teachers."""
+    found = getattr(model, "label_space_", None)
+    if found is not None:
+        return found  # type: ignore[no-any-return]
+    teachers = getattr(model, "teachers_", None)
+    if not teachers:
+        raise InvalidInputError(f"This {type(model).__name__} has no teachers, so none can be asked.")
+    names = [teacher.name for teacher in teachers]
+    return LabelSpace([teacher.classes for teacher in teachers], names=names, disconnected="ignore")
+
+
+def temperatures(model: Any, space: LabelSpace) -> Floats:
+    """Return what each teacher's logits (N,) are divided by."""
+    return np.asarray(getattr(model, "temperatures_", np.ones(space.n_teachers)))
+
+
+def said_by_teachers(
+    model: Any, space: LabelSpace, X: Any, logits: ArrayLike | None, told: list[str]
+) -> Floats:
+    """Return the teachers' logits (n, m), divided by their temperatures."""
+    if logits is None:
+        run = resolve_run(getattr(model, "run", None))
+        packed = ask(model.teachers_, space, X, np.ones(n_rows(X), dtype=bool), run, told)
+    else:
+        packed = check_packed_logits(logits, space, n_rows(X))
+    return divide_by_temperatures(packed, temperatures(model, space), space)
+
+
+def disagreements(
+    model: Any, X: Any, *, max_rows: int = 100, logits: ArrayLike | None = None
+) -> Disagreements:
+    """Find rows and pairs of classes where teachers contradict each other, or the student left them.
+
+    Teachers contradict each other if both know both classes: one that does not know birds is not wrong to
+    call a bird a cat. The worst comes first: both are sure, and the student puts its mass on the classes
+    in question.
+
+    Parameters
+    ----------
+    X : array, sparse matrix, data frame or list
+        n rows.
+    max_rows : int
+        List at most this many rows. Pairs of classes are counted over all.
+    logits : (n, m) array, optional
+        The teachers' outputs for X, from `score_teachers`.
+
+    Returns
+    -------
+    Disagreements
+        It prints well, and has `to_dict` and `to_frame`.
+    """
+    check_fitted(model, "classes_")
+    check_count("max_rows", max_rows)
+    X, space, told = (
+        as_rows(X).all(resolve_run(getattr(model, "run", None))),
+        teacher_space(model),
+        list[str](),
+    )
+    packed = said_by_teachers(model, space, X, logits, told)
+    order = {name: k for k, name in enumerate(model.classes_.tolist())}
+    proba = np.hstack([model.predict_proba(X), np.zeros((n_rows(X), 1))])  # of classes that it does not know
+    ours = proba[:, [order.get(name, -1) for name in space.classes.tolist()]]
+    return compare_decisions(packed, ours, space, max_rows, told)
+
+
+def compare_decisions(
+    packed: Floats, proba: Floats, space: LabelSpace, max_rows: int, told: Sequence[str] = ()
+) -> Disagreements:
+    """Compare what teachers say with each other and with probabilities (n, L) over all classes.
+
+    `packed` (n, m) are logits, divided by the teachers' temperatures; `told` is what to say with the result.
+    """
+    _, shares = block_softmax(packed, space.offsets, 1.0)
+    rows, pairs, counts = list[Disagreement](), list[ClassPair](), []
+    for kind, find in (("teachers", _contradictions), ("student", _left)):
+        worst = _worst(np.hstack([np.empty((8, 0)), *find(shares, proba, space)]))
+        counts.append(worst.shape[1])
+        rows += _listed_rows(worst[:, :max_rows], kind, space)  # type: ignore[arg-type]
+        pairs += _pairs(worst, kind, space)  # type: ignore[arg-type]
+    return Disagreements(
+        tuple(sorted(rows, key=lambda row: -row.severity)[:max_rows]),
+        tuple(sorted(pairs, key=lambda pair: -pair.severity)),
+        len(proba),
+        *counts,
+        tuple(told),
+    )
+
+
+def _contradictions(shares: Floats, proba: Floats, space: LabelSpace) -> Iterator[Floats]:
+    """Find teachers that decide differently between classes that both know; see `_worst`."""
+    blocks = [space.columns[space.block(i)] for i in range(space.n_teachers)]
+    for i, j in zip(*np.triu_indices(space.n_teachers, 1), strict=True):
+        shared, in_i, in_j = np.intersect1d(blocks[i], blocks[j], return_indices=True)
+        if len(shared) < 2:
+            continue
+        rows = np.flatnonzero(~np.isnan(shares[:, space.offsets[i]] + shares[:, space.offsets[j]]))
+        p = _given(shares[np.ix_(rows, space.offsets[i] + in_i)])
+        q = _given(shares[np.ix_(rows, space.offsets[j] + in_j)])
+        says, objects = p.argmax(axis=1), q.argmax(axis=1)
+        mass = proba[np.ix_(rows, shared)].sum(axis=1)
+        yield _found(rows, (i, j), shared[says], shared[objects], p.max(axis=1), q.max(axis=1), mass)
+
+
+def _left(shares: Floats, proba: Floats, space: LabelSpace) -> Iterator[Floats]:
+    """Find rows where a teacher knows the student's class and decides for another; see `_worst`."""
+    decided = proba.argmax(axis=1)
+    for i in range(space.n_teachers):
+        own = space.columns[space.block(i)]
+        rows = np.flatnonzero(np.isin(decided, own) & ~np.isnan(shares[:, space.offsets[i]]))
+        p, mine = shares[rows, space.block(i)], proba[np.ix_(rows, own)]
+        mass = mine.sum(axis=1)
+        sure = mine.max(axis=1) / np.maximum(mass, np.finfo(float).tiny)
+        yield _found(rows, (i, -1), own[p.argmax(axis=1)], decided[rows], p.max(axis=1), sure, mass)
+
+
+def _found(
+    rows: NDArray[np.intp],
+    who: tuple[int, int],
+    says: NDArray[np.intp],
+    objects: NDArray[np.intp],
+    sure: Floats,
+    as_sure: Floats,
+    mass: Floats,
+) -> Floats:
+    """Return disagreements (8, k): row, severity, who, what both say, and how sure they are."""
+    severity = np.where(says != objects, np.minimum(sure, as_sure) * mass, 0.0)
+    one, other = (np.full(len(rows), place) for place in who)
+    found = np.array([rows, severity, one, other, says, objects, sure, as_sure])
+    return found[:, severity > 0]
+
+
+def _worst(found: Floats) -> Floats:
+    """Return the worst disagreement of each row, the worst first."""
+    found = found[:, np.lexsort((found[0], -found[1]))]
+    return found[:, np.sort(np.unique(found[0], return_index=True)[1])]
+
+
+def _given(part: Floats) -> Floats:
+    """Return probabilities (k, c) given that the class is one of these."""
+    total = part.sum(axis=1, keepdims=True)
+    uniform = np.full(part.shape, 1.0 / part.shape[1])
+    return np.asarray(np.divide(part, total, out=uniform, where=total > 0))
+
+
+def _listed_rows(worst: Floats, kind: Kind, space: LabelSpace) -> list[Disagreement]:
+    classes, names = space.classes.tolist(), [*space.names, "student"]
+    places = worst.astype(np.intp)
+    return [
+        Disagreement(row, kind, names[i], classes[a], sure, names[j], classes[b], as_sure, severity)
+        for (row, _, i, j, a, b, _, _), (_, severity, *_, sure, as_sure) in zip(
+            places.T.tolist(), worst.T.tolist(), strict=True
+        )
+    ]
+
+
+def _pairs(worst: Floats, kind: Kind, space: LabelSpace) -> list[ClassPair]:
+    """Count rows by the two classes of their worst disagreement."""
+    classes = space.classes.tolist()
+    both, cells = np.unique(np.sort(worst[4:6].astype(np.intp), axis=0), axis=1, return_inverse=True)
+    counts, sums = np.bincount(cells.ravel()), np.bincount(cells.ravel(), worst[1])
+    return [
+        ClassPair(kind, (classes[low], classes[high]), int(count), float(severity))
+        for (low, high), count, severity in zip(both.T.tolist(), counts, sums, strict=True)
+    ]
+
+
+def _soft_label(unified: Any, packed: Floats, told: list[str]) -> Floats | None:
+    """Return the soft label (L,) that the method makes of one row, or None, with a remark."""
+    if unified.train == "backprop":
+        told.append("There is no soft label: the student learnt from the method's own loss.")
+        return None
+    starts = unified.label_space_.offsets[:-1]
+    answers = ~np.isnan(packed[0, starts])
+    if not answers.any():
+        told.append("There is no soft label: every teacher abstains.")
+        return None
+    reference = None
+    if unified.method in ("auto", "ranks"):  # they rank the row among those that fit has seen
+        reference = unified._reference
+        if (answers & np.isnan(reference[:, starts]).all(axis=0)).any():
+            told.append("There is no soft label: a teacher answers that never did when the model was fitted.")
+            return None
+    space = unified.label_space_
+    packed = floor_blocks(packed, space.offsets, np.full(space.n_teachers, float(unified.smoothing)))
+    if unified.neighbor_weight_:
+        told.append(
+            "The student learnt soft labels that were mixed with those of neighbours (weight "
+            f"{unified.neighbor_weight_:.2g}). The one here is of the row alone."
+        )
+    Q = estimate_soft_labels(
+        packed,
+        space,
+        unified.method,
+        temperature=unified.temperature,
+        tol=unified.tol,
+        max_iter=unified.max_iter,
+        off_set=unified.off_set,
+        reference=reference,
+    )
+    return np.asarray(Q[0])
