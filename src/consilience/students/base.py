@@ -261,10 +261,9 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
         check_fitted(self, "student_")
 
     def __sklearn_clone__(self) -> Self:
-        # A plain clone would also clone, and so un-fit, the scikit-learn teachers in the list.
-        params = self.get_params(deep=False)
-        params["student"] = clone(self.student, safe=False)
-        return type(self)(**params)
+        # a plain clone would also clone, and so un-fit, the scikit-learn teachers in the list
+        params = self.get_params(deep=False).items()
+        return type(self)(**{k: v if k == "teachers" else clone(v, safe=False) for k, v in params})
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "student_")
