@@ -47,7 +47,7 @@ def read(page: Any) -> Tags:
 
 
 def example(name: str = "cat") -> Any:
-    heads = [blocks.column("class", "name"), blocks.column("share", "percent", bar=True)]
+    heads = [("class", "name"), ("share", "bar")]
     parts = [
         blocks.table(name, heads, [[name, 0.25], [name, None]] * 6, note=name, marked=[1]),
         blocks.facts({name: name}),
@@ -117,7 +117,7 @@ def test_tables_and_drawings_have_captions_that_name_them() -> None:
 )
 def test_names_show_what_is_in_them(name: Any, shown: str) -> None:
     assert blocks.shown_name(name) == shown
-    heads = [blocks.column("class", "name")]
+    heads = [("class", "name")]
     parts = [
         blocks.table("t", heads, [[name]]),
         blocks.facts({name: name}),
@@ -127,7 +127,7 @@ def test_names_show_what_is_in_them(name: Any, shown: str) -> None:
 
 
 def test_long_tables_and_names_are_cut() -> None:
-    table = blocks.table("all", [blocks.column("class", "name")], [["x" * 5000]] * 1000)
+    table = blocks.table("all", [("class", "name")], [["x" * 5000]] * 1000)
     assert len(table["rows"]) == blocks.MOST_ROWS
     assert "1,000 rows" in table["note"]
     assert len(table["rows"][0][0]) == blocks.LONGEST_NAME

@@ -19,7 +19,7 @@ from rich.markup import escape as escape_markup
 from consilience._words import counted, shorten, visible
 from consilience.cli.log import current
 from consilience.cli.progress import progress_bars as progress_bars
-from consilience.inspect.truth import read_truth
+from consilience.inspect.evaluate import read_truth
 from consilience.labels import BETWEEN_GROUPS, LabelSpace, read_labels
 from consilience.students.estimator import student_name
 

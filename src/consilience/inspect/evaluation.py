@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience._validation import check_choice
 from consilience._words import counted, percent, shorten
@@ -152,7 +151,7 @@ class Evaluation:
     scores: Scores
     compared: tuple[Compared, ...]
     by_class: tuple[ClassScores, ...]
-    confusion: Codes
+    confusion: NDArray[np.intp]
     n_unlabelled: int
     confidence: float
     n_bins: int

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 
 from consilience._validation import (
     as_numbers,
@@ -27,7 +28,7 @@ from consilience.kernels.unify.packed import block_softmax, floor_blocks
 from consilience.labels import LabelSpace
 from consilience.rows import as_rows
 from consilience.run import resolve_run
-from consilience.soft_labels.estimate import estimate_soft_labels, method_name
+from consilience.soft_labels.estimate import estimate_soft_labels
 from consilience.soft_labels.teacher_temperatures import divide_by_temperatures
 
 MOST_PROBABLE = 3  # classes of a distribution that are printed
@@ -191,15 +192,15 @@ class Disagreements:
         kind, rows = (Disagreement, self.rows) if of == "rows" else (ClassPair, self.pairs)
         return frame(map(asdict, rows), columns=list(kind.__dataclass_fields__))  # type: ignore[call-overload]
 
-    def row_table(self, caption: str, note: str = "") -> Block:
-        """Return the rows as a table."""
+    def row_table(self, caption: str, rows: Sequence[Disagreement] | None = None, note: str = "") -> Block:
+        """Return rows as a table, by default all."""
         heads = [("row", "place")]
         for first in ("one", "another"):
             heads += [(first, "name"), ("says", "name"), ("how sure", "percent")]
         cells = [
             [row.row, row.one, row.one_says, row.one_sure]
             + ["the model" if row.kind == "student" else row.other, row.other_says, row.other_sure]
-            for row in self.rows
+            for row in (self.rows if rows is None else rows)
         ]
         return table(caption, heads, cells, note=note)
 
@@ -261,7 +262,7 @@ def explain(model: Any, x: Any) -> Explanation:
         dict(zip(classes, proba.tolist(), strict=True)),
         None if soft is None else dict(zip(classes, soft.tolist(), strict=True)),
         tuple(said),
-        method_name(model.method) if hasattr(model, "label_space_") else "",
+        model.method_.name if hasattr(model, "method_") else "",
         getattr(model, "pool_weights_", None),
         tuple(told),
     )
@@ -350,18 +351,25 @@ def disagreements(
 
 
 def compare_decisions(
-    packed: Floats, proba: Floats, space: LabelSpace, max_rows: int, told: Sequence[str] = ()
+    packed: Floats,
+    proba: Floats,
+    space: LabelSpace,
+    max_rows: int,
+    told: Sequence[str] = (),
+    places: NDArray[np.intp] | None = None,
 ) -> Disagreements:
     """Compare what teachers say with each other and with probabilities (n, L) over all classes.
 
-    `packed` (n, m) are logits, divided by the teachers' temperatures; `told` is what to say with the result.
+    `packed` (n, m) are logits, divided by the teachers' temperatures; `told` is what to say with the result,
+    and `places` (n,) where the rows are, if not in the order given.
     """
     _, shares = block_softmax(packed, space.offsets, 1.0)
+    places = np.arange(len(proba)) if places is None else places
     rows, pairs, counts = list[Disagreement](), list[ClassPair](), []
     for kind, find in (("teachers", _contradictions), ("student", _left)):
         worst = _worst(np.hstack([np.empty((8, 0)), *find(shares, proba, space)]))
         counts.append(worst.shape[1])
-        rows += _listed_rows(worst[:, :max_rows], kind, space)  # type: ignore[arg-type]
+        rows += _listed_rows(worst[:, :max_rows], kind, space, places)  # type: ignore[arg-type]
         pairs += _pairs(worst, kind, space)  # type: ignore[arg-type]
     return Disagreements(
         tuple(sorted(rows, key=lambda row: -row.severity)[:max_rows]),
@@ -428,13 +436,14 @@ def _given(part: Floats) -> Floats:
     return np.asarray(np.divide(part, total, out=uniform, where=total > 0))
 
 
-def _listed_rows(worst: Floats, kind: Kind, space: LabelSpace) -> list[Disagreement]:
+def _listed_rows(worst: Floats, kind: Kind, space: LabelSpace, rows: NDArray[np.intp]) -> list[Disagreement]:
     classes, names = space.classes.tolist(), [*space.names, "student"]
-    places = worst.astype(np.intp)
+    positions = worst.astype(np.intp)
+    positions[0] = rows[positions[0]]
     return [
         Disagreement(row, kind, names[i], classes[a], sure, names[j], classes[b], as_sure, severity)
         for (row, _, i, j, a, b, _, _), (_, severity, *_, sure, as_sure) in zip(
-            places.T.tolist(), worst.T.tolist(), strict=True
+            positions.T.tolist(), worst.T.tolist(), strict=True
         )
     ]
 
@@ -452,35 +461,26 @@ def _pairs(worst: Floats, kind: Kind, space: LabelSpace) -> list[ClassPair]:
 
 def _soft_label(unified: Any, packed: Floats, told: list[str]) -> Floats | None:
     """Return the soft label (L,) that the method makes of one row, or None, with a remark."""
-    if unified.train == "backprop":
-        told.append("There is no soft label: the student learnt from the method's own loss.")
+    space, method, reference = unified.label_space_, unified.method_, None
+    answers = ~np.isnan(packed[0, space.offsets[:-1]])
+    why = None
+    if unified.student_.train == "backprop":
+        why = "the student learnt from the method's own loss."
+    elif not answers.any():
+        why = "every teacher abstains."
+    elif method.name in ("auto", "ranks"):  # they rank the row among those that fit has seen
+        reference = unified.reference_
+        if (answers & np.isnan(reference[:, space.offsets[:-1]]).all(axis=0)).any():
+            why = "a teacher answers that never did when the model was fitted."
+    if why is not None:
+        told.append(f"There is no soft label: {why}")
         return None
-    starts = unified.label_space_.offsets[:-1]
-    answers = ~np.isnan(packed[0, starts])
-    if not answers.any():
-        told.append("There is no soft label: every teacher abstains.")
-        return None
-    reference = None
-    if unified.method in ("auto", "ranks"):  # they rank the row among those that fit has seen
-        reference = unified._reference
-        if (answers & np.isnan(reference[:, starts]).all(axis=0)).any():
-            told.append("There is no soft label: a teacher answers that never did when the model was fitted.")
-            return None
-    space = unified.label_space_
-    packed = floor_blocks(packed, space.offsets, np.full(space.n_teachers, float(unified.smoothing)))
     if unified.neighbor_weight_:
         told.append(
             "The student learnt soft labels that were mixed with those of neighbours (weight "
             f"{unified.neighbor_weight_:.2g}). The one here is of the row alone."
         )
-    Q = estimate_soft_labels(
-        packed,
-        space,
-        unified.method,
-        temperature=unified.temperature,
-        tol=unified.tol,
-        max_iter=unified.max_iter,
-        off_set=unified.off_set,
-        reference=reference,
-    )
-    return np.asarray(Q[0])
+    smoothing = np.array([one.smoothing for one in unified.teachers_])
+    method = clone(method).set_params(n_neighbors=0, teacher_temperatures=None)
+    packed = floor_blocks(packed, space.offsets, smoothing)
+    return np.asarray(estimate_soft_labels(packed, space, method, reference=reference)[0])

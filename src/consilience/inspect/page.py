@@ -1,4 +1,4 @@
-"""A page is plain dicts: sections of tables, facts, remarks and drawings. Here it becomes HTML, or lines of text.
+"""A page is plain dicts: sections of tables, facts, remarks and drawings. It becomes HTML, or text.
 
 As HTML it is one file that needs no network, escapes all data, and works without its script.
 """
@@ -12,6 +12,7 @@ import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
@@ -195,6 +196,21 @@ def as_lines(block: Block, most: int = MOST_ROWS) -> list[str]:
     cells = [list(map(as_text, row, forms)) for row in block["rows"][:most]]
     more = len(block["rows"]) - len(cells)
     return [*aligned(heads, cells), *([f"and {more:,} more"] if more else [])] if cells else []
+
+
+def as_html(block: Block) -> str:
+    """Return a table for a notebook."""
+    columns = block["columns"]
+    heads = "".join(f"<th>{escape(one['title'])}</th>" for one in columns)
+    rows = [
+        "".join(
+            f"<td>{bar(value, one['most']) if one['form'] == 'bar' else ''}{escape(as_text(value, one['form']))}</td>"
+            for value, one in zip(row, columns, strict=True)
+        )
+        for row in block["rows"]
+    ]
+    body = "".join(f"<tr>{cells}</tr>" for cells in rows)
+    return f"<table><caption>{escape(block['caption'])}</caption><tr>{heads}</tr>{body}</table>"
 
 
 def plain(value: Any) -> Any:
