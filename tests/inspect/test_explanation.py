@@ -65,7 +65,8 @@ def test_a_row_that_fit_has_seen_has_the_soft_label_it_had(digits: Any, method: 
 
 def test_new_rows_are_ranked_among_those_seen(digits: Any) -> None:
     X = digits["X"]
-    unified = Unifier(digits["teachers"], "logistic", smoothing=0, random_state=0).fit(X[:400])
+    teachers = {name: Sklearn(model, smoothing=0) for name, model in digits["teachers"].items()}
+    unified = Unifier(teachers, "logistic", random_state=0).fit(X[:400])
     logits = unified.score_teachers(X)
     for row in (401, 402):
         expected = estimate_soft_labels(

@@ -152,7 +152,7 @@ def test_the_evaluation_is_that_of_evaluate(page: Any, case: Any) -> None:
         (row["name"], row["other"]["accuracy"]) for row in view["compared"]
     ]
     (drawn,) = blocks_of(page, "dots").values()
-    assert drawn["rows"][0]["points"][0] == [view["accuracy"], *view["interval"]]
+    assert drawn["rows"][0][1][0] == [view["accuracy"], *view["interval"]]
     classes = records(blocks_of(page, "table")["Classes"])
     assert {row["class"]: row["recall"] for row in classes} == {
         row["name"]: row["recall"] for row in view["by_class"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -244,28 +244,30 @@ def explain(model: Any, x: Any) -> Explanation:
         It prints well, and has `to_dict` and `to_frame`. The methods ``"auto"`` and ``"ranks"`` rank the
         row among up to 2,000 of those that `fit` has seen.
     """
-    check_fitted(model, "classes_")
-    X, space, told = as_one_row(x), teacher_space(model), list[str]()
-    packed = said_by_teachers(model, space, X, None, told)
-    proba, classes = model.predict_proba(X)[0], model.classes_.tolist()
-    soft = _soft_label(model, packed, told) if hasattr(model, "label_space_") else None
+    X = as_one_row(x)
+    space, heat, packed, told = _teachers_said(model, X)
+    proba = model.predict_proba(X)[0]
+    soft = _soft_label(model, packed, told) if hasattr(model, "method_") else None
     _, shares = block_softmax(packed, space.offsets, 1.0)
     said = []
-    for i, (name, temperature) in enumerate(zip(space.names, temperatures(model, space), strict=True)):
-        own, values = space.columns[space.block(i)], shares[0, space.block(i)].tolist()
+    for i, name in enumerate(space.names):
+        own, values = space.columns[space.block(i)], shares[0, space.block(i)]
         weight = np.nan if soft is None else float(soft[own].sum())
-        answers = values[0] == values[0]
-        known = dict(zip(space.classes[own].tolist(), values, strict=True)) if answers else {}
-        said.append(Said(name, float(temperature), weight, known))
+        known = {} if np.isnan(values[0]) else _by_class(space.classes[own], values)
+        said.append(Said(name, float(heat[i]), weight, known))
     return Explanation(
-        classes[int(proba.argmax())],
-        dict(zip(classes, proba.tolist(), strict=True)),
-        None if soft is None else dict(zip(classes, soft.tolist(), strict=True)),
+        model.classes_[proba.argmax()].item(),
+        _by_class(model.classes_, proba),
+        None if soft is None else _by_class(model.classes_, soft),
         tuple(said),
         model.method_.name if hasattr(model, "method_") else "",
         getattr(model, "pool_weights_", None),
         tuple(told),
     )
+
+
+def _by_class(classes: NDArray[Any], proba: Floats) -> dict[Any, float]:
+    return dict(zip(classes.tolist(), proba.tolist(), strict=True))
 
 
 def as_one_row(x: Any) -> Any:
@@ -276,41 +278,34 @@ def as_one_row(x: Any) -> Any:
         return x.to_frame().T.infer_objects()
     if isinstance(x, list | tuple):
         x = as_numbers("x", x, "expected one row, such as X[17]")
-    shape = getattr(x, "shape", None)
-    if not shape:
-        return [x]
+    shape = getattr(x, "shape", None) or ()
     if len(shape) > 1 and shape[0] != 1:
         raise InvalidInputError(f"x has {shape[0]} rows; explain takes one, such as X[17] or X[17:18].")
-    return x[None] if len(shape) == 1 else x
+    return x if len(shape) > 1 else x[None] if shape else [x]
 
 
-def teacher_space(model: Any) -> LabelSpace:
-    """Return the label space of a model's teachers."""
-    found = getattr(model, "label_space_", None)
-    if found is not None:
-        return found  # type: ignore[no-any-return]
-    teachers = getattr(model, "teachers_", None)
-    if not teachers:
-        raise InvalidInputError(f"This {type(model).__name__} has no teachers, so none can be asked.")
-    names = [teacher.name for teacher in teachers]
-    return LabelSpace([teacher.classes for teacher in teachers], names=names, disconnected="ignore")
+def _teachers_said(
+    model: Any, X: Any, logits: ArrayLike | None = None
+) -> tuple[LabelSpace, Floats, Floats, list[str]]:
+    """Return the space of a model's teachers, their temperatures (N,), their logits (n, m), and remarks.
 
-
-def temperatures(model: Any, space: LabelSpace) -> Floats:
-    """Return what each teacher's logits (N,) are divided by."""
-    return np.asarray(getattr(model, "temperatures_", np.ones(space.n_teachers)))
-
-
-def said_by_teachers(
-    model: Any, space: LabelSpace, X: Any, logits: ArrayLike | None, told: list[str]
-) -> Floats:
-    """Return the teachers' logits (n, m), divided by their temperatures."""
+    The logits are divided by the temperatures.
+    """
+    check_fitted(model, "classes_")
+    space, told = getattr(model, "label_space_", None), list[str]()
+    if space is None:
+        teachers = getattr(model, "teachers_", None)
+        if not teachers:
+            raise InvalidInputError(f"This {type(model).__name__} has no teachers that could be asked.")
+        lists, names = [one.classes for one in teachers], [one.name for one in teachers]
+        space = LabelSpace(lists, names=names, disconnected="ignore")
+    heat = np.asarray(getattr(model, "temperatures_", np.ones(space.n_teachers)))
     if logits is None:
-        run = resolve_run(getattr(model, "run", None))
-        packed = ask(model.teachers_, space, X, np.ones(n_rows(X), dtype=bool), run, told)
+        run, every = resolve_run(model.run), np.ones(n_rows(X), dtype=bool)
+        packed = ask(model.teachers_, space, X, every, run, told)
     else:
         packed = check_packed_logits(logits, space, n_rows(X))
-    return divide_by_temperatures(packed, temperatures(model, space), space)
+    return space, heat, divide_by_temperatures(packed, heat, space), told
 
 
 def disagreements(
@@ -336,14 +331,9 @@ def disagreements(
     Disagreements
         It prints well, and has `to_dict` and `to_frame`.
     """
-    check_fitted(model, "classes_")
     check_count("max_rows", max_rows)
-    X, space, told = (
-        as_rows(X).all(resolve_run(getattr(model, "run", None))),
-        teacher_space(model),
-        list[str](),
-    )
-    packed = said_by_teachers(model, space, X, logits, told)
+    X = as_rows(X).all(resolve_run(getattr(model, "run", None)))
+    space, _, packed, told = _teachers_said(model, X, logits)
     order = {name: k for k, name in enumerate(model.classes_.tolist())}
     proba = np.hstack([model.predict_proba(X), np.zeros((n_rows(X), 1))])  # of classes that it does not know
     ours = proba[:, [order.get(name, -1) for name in space.classes.tolist()]]
@@ -364,62 +354,50 @@ def compare_decisions(
     and `places` (n,) where the rows are, if not in the order given.
     """
     _, shares = block_softmax(packed, space.offsets, 1.0)
-    places = np.arange(len(proba)) if places is None else places
+    n_teachers, decided = space.n_teachers, proba.argmax(axis=1)
+    blocks = [*(shares[:, space.block(i)] for i in range(n_teachers)), proba]
+    classes = [*(space.columns[space.block(i)] for i in range(n_teachers)), np.arange(space.n_classes)]
+    found: dict[Kind, list[Floats]] = {"teachers": [np.empty((8, 0))], "student": [np.empty((8, 0))]}
+    for i, j in zip(*np.triu_indices(n_teachers + 1, 1), strict=True):
+        shared, in_i, in_j = np.intersect1d(classes[i], classes[j], return_indices=True)
+        answered = ~np.isnan(blocks[i][:, 0] + blocks[j][:, 0])
+        if j == n_teachers:  # the student left a teacher that knows what it decides for
+            answered &= np.isin(decided, shared)
+        if len(shared) > 1:
+            rows = np.flatnonzero(answered)
+            p, q = _given(blocks[i][np.ix_(rows, in_i)]), _given(blocks[j][np.ix_(rows, in_j)])
+            mass = proba[np.ix_(rows, shared)].sum(axis=1)
+            found["student" if j == n_teachers else "teachers"].append(
+                _contradictions(rows, (i, j), shared, p, q, mass)
+            )
     rows, pairs, counts = list[Disagreement](), list[ClassPair](), []
-    for kind, find in (("teachers", _contradictions), ("student", _left)):
-        worst = _worst(np.hstack([np.empty((8, 0)), *find(shares, proba, space)]))
+    places = np.arange(len(proba)) if places is None else places
+    for kind, parts in found.items():
+        worst = _worst(np.hstack(parts))
         counts.append(worst.shape[1])
-        rows += _listed_rows(worst[:, :max_rows], kind, space, places)  # type: ignore[arg-type]
-        pairs += _pairs(worst, kind, space)  # type: ignore[arg-type]
-    return Disagreements(
-        tuple(sorted(rows, key=lambda row: -row.severity)[:max_rows]),
-        tuple(sorted(pairs, key=lambda pair: -pair.severity)),
-        len(proba),
-        *counts,
-        tuple(told),
-    )
+        rows += _listed_rows(worst[:, :max_rows], kind, space, places)
+        pairs += _pairs(worst, kind, space)
+    rows.sort(key=lambda row: -row.severity)
+    pairs.sort(key=lambda pair: -pair.severity)
+    return Disagreements(tuple(rows[:max_rows]), tuple(pairs), len(proba), *counts, tuple(told))
 
 
-def _contradictions(shares: Floats, proba: Floats, space: LabelSpace) -> Iterator[Floats]:
-    """Find teachers that decide differently between classes that both know; see `_worst`."""
-    blocks = [space.columns[space.block(i)] for i in range(space.n_teachers)]
-    for i, j in zip(*np.triu_indices(space.n_teachers, 1), strict=True):
-        shared, in_i, in_j = np.intersect1d(blocks[i], blocks[j], return_indices=True)
-        if len(shared) < 2:
-            continue
-        rows = np.flatnonzero(~np.isnan(shares[:, space.offsets[i]] + shares[:, space.offsets[j]]))
-        p = _given(shares[np.ix_(rows, space.offsets[i] + in_i)])
-        q = _given(shares[np.ix_(rows, space.offsets[j] + in_j)])
-        says, objects = p.argmax(axis=1), q.argmax(axis=1)
-        mass = proba[np.ix_(rows, shared)].sum(axis=1)
-        yield _found(rows, (i, j), shared[says], shared[objects], p.max(axis=1), q.max(axis=1), mass)
-
-
-def _left(shares: Floats, proba: Floats, space: LabelSpace) -> Iterator[Floats]:
-    """Find rows where a teacher knows the student's class and decides for another; see `_worst`."""
-    decided = proba.argmax(axis=1)
-    for i in range(space.n_teachers):
-        own = space.columns[space.block(i)]
-        rows = np.flatnonzero(np.isin(decided, own) & ~np.isnan(shares[:, space.offsets[i]]))
-        p, mine = shares[rows, space.block(i)], proba[np.ix_(rows, own)]
-        mass = mine.sum(axis=1)
-        sure = mine.max(axis=1) / np.maximum(mass, np.finfo(float).tiny)
-        yield _found(rows, (i, -1), own[p.argmax(axis=1)], decided[rows], p.max(axis=1), sure, mass)
-
-
-def _found(
+def _contradictions(
     rows: NDArray[np.intp],
     who: tuple[int, int],
-    says: NDArray[np.intp],
-    objects: NDArray[np.intp],
-    sure: Floats,
-    as_sure: Floats,
+    shared: NDArray[np.intp],
+    p: Floats,
+    q: Floats,
     mass: Floats,
 ) -> Floats:
-    """Return disagreements (8, k): row, severity, who, what both say, and how sure they are."""
+    """Return disagreements (8, k): row, severity, who, what both say, and how sure they are.
+
+    `p` and `q` (k, c) are the probabilities of the `shared` classes (c,), `mass` (k,) the student's on them.
+    """
+    says, objects, sure, as_sure = p.argmax(axis=1), q.argmax(axis=1), p.max(axis=1), q.max(axis=1)
     severity = np.where(says != objects, np.minimum(sure, as_sure) * mass, 0.0)
     one, other = (np.full(len(rows), place) for place in who)
-    found = np.array([rows, severity, one, other, says, objects, sure, as_sure])
+    found = np.array([rows, severity, one, other, shared[says], shared[objects], sure, as_sure])
     return found[:, severity > 0]
 
 
@@ -432,30 +410,31 @@ def _worst(found: Floats) -> Floats:
 def _given(part: Floats) -> Floats:
     """Return probabilities (k, c) given that the class is one of these."""
     total = part.sum(axis=1, keepdims=True)
-    uniform = np.full(part.shape, 1.0 / part.shape[1])
-    return np.asarray(np.divide(part, total, out=uniform, where=total > 0))
+    return np.divide(part, total, out=np.full(part.shape, 1.0 / part.shape[1]), where=total > 0)
 
 
-def _listed_rows(worst: Floats, kind: Kind, space: LabelSpace, rows: NDArray[np.intp]) -> list[Disagreement]:
+def _listed_rows(
+    worst: Floats, kind: Kind, space: LabelSpace, places: NDArray[np.intp]
+) -> list[Disagreement]:
     classes, names = space.classes.tolist(), [*space.names, "student"]
-    positions = worst.astype(np.intp)
-    positions[0] = rows[positions[0]]
+    rows, one, other, says, objects = worst[[0, 2, 3, 4, 5]].astype(np.intp).tolist()
+    severity, sure, as_sure = worst[[1, 6, 7]].tolist()
     return [
-        Disagreement(row, kind, names[i], classes[a], sure, names[j], classes[b], as_sure, severity)
-        for (row, _, i, j, a, b, _, _), (_, severity, *_, sure, as_sure) in zip(
-            positions.T.tolist(), worst.T.tolist(), strict=True
+        Disagreement(row, kind, names[i], classes[a], p, names[j], classes[b], q, value)
+        for row, i, j, a, b, p, q, value in zip(
+            places[rows].tolist(), one, other, says, objects, sure, as_sure, severity, strict=True
         )
     ]
 
 
 def _pairs(worst: Floats, kind: Kind, space: LabelSpace) -> list[ClassPair]:
     """Count rows by the two classes of their worst disagreement."""
-    classes = space.classes.tolist()
     both, cells = np.unique(np.sort(worst[4:6].astype(np.intp), axis=0), axis=1, return_inverse=True)
-    counts, sums = np.bincount(cells.ravel()), np.bincount(cells.ravel(), worst[1])
+    counts, sums = np.bincount(cells.ravel()).tolist(), np.bincount(cells.ravel(), worst[1]).tolist()
+    names = space.classes[both.T].tolist()
     return [
-        ClassPair(kind, (classes[low], classes[high]), int(count), float(severity))
-        for (low, high), count, severity in zip(both.T.tolist(), counts, sums, strict=True)
+        ClassPair(kind, (low, high), count, severity)
+        for (low, high), count, severity in zip(names, counts, sums, strict=True)
     ]
 
 
