@@ -44,10 +44,10 @@ from benchmarks.papers.default import CROWDS, Task, make_task, table
 from benchmarks.papers.sources import DATA_VARIABLE
 from consilience import AliasWarning, suggest_aliases
 from consilience.inspect import AliasSuggestions
+from consilience.inspect.matching import warn_of_names
 from consilience.kernels.threads import one_thread
 from consilience.labels import LabelSpace
 from consilience.teachers import as_teacher
-from consilience.unify.alias_warnings import warn_of_names
 
 RESULTS = records.FOLDER / "aliases.jsonl"
 DATA = {"digits": None, "clinc": "clinc150_minilm.npz", "cifar100": "cifar100_features.npz"}

@@ -256,6 +256,13 @@ class Unifier(UnifierOptions, StudentClassifier):
                 "self_label=True needs train='estimate' and loss='cross-entropy'; "
                 f"they are {student.train!r} and {student.loss!r}."
             )
+        if student.train == "backprop" and student.loss != "cross-entropy":
+            raise InvalidInputError(
+                f"{{argument}} has the method's own loss; use {{remedy}} with {student.loss!r}.",
+                argument="train",
+                value="backprop",
+                remedy=("train", "estimate"),
+            )
         return student
 
     def _neighbours(self, method: Method) -> int | None:
