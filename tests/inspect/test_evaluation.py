@@ -285,7 +285,7 @@ def test_it_prints_and_exports(evaluation: Any) -> None:
     assert "95% interval" in text
     assert "(15 bins)" in text
     assert all(f"\n{name} " in text for name in ("vote", "low", "middle", "high", "labels alone (5 folds)"))
-    assert max(map(len, text.splitlines())) <= 120
+    assert max(map(len, text.splitlines())) <= 125
     view = json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))
     assert view["accuracy"] == evaluation.scores.accuracy
     assert [row["name"] for row in view["compared"]] == [row.name for row in evaluation.compared]
