@@ -122,8 +122,6 @@ def show_space(view: Mapping[str, Any]) -> None:
         if not unshared:
             out.print("At least two teachers know every class.")
     _show_components(view["components"])
-    if "suggestions" in view:
-        _show_suggestions(view["suggestions"], view["out"])
 
 
 def _show_components(groups: Sequence[Sequence[Any]]) -> None:
@@ -138,30 +136,6 @@ def _show_components(groups: Sequence[Sequence[Any]]) -> None:
         f"Their outputs for a row do not determine how mass splits between them. {BETWEEN_GROUPS}",
         soft_wrap=True,
     )
-
-
-def _show_suggestions(found: Mapping[str, Any], written: str | None) -> None:
-    """Draw what `AliasSuggestions.to_dict` returns."""
-    from consilience.inspect.suggestions import same_class_table, same_name_table
-
-    out = console()
-    parts = (
-        ("Names that are likely one class", same_class_table(found)),
-        ("Names that are likely two classes", same_name_table(found)),
-    )
-    for title, (head, *rows) in parts:
-        out.print(f"\n[bold]{title}[/]")
-        if not rows:
-            out.print(f"None, by what the teachers say about {counted(found['n_rows'], 'row')}.")
-            continue
-        table = plain_table(*(f">{name}" if name in ("agreement", "spelling") else name for name in head))
-        for cells in rows:
-            table.add_row(*map(escape, cells))
-        out.print(table)
-    if written is not None:
-        out.print(
-            f"\nThe aliases are in {escape(written)}. Look at the rows before you use them.", soft_wrap=True
-        )
 
 
 def unifier_view(
