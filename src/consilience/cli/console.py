@@ -282,7 +282,7 @@ def clusters_view(model: CollisionClustering, X: Any, y: Any, truth: Any) -> dic
     truth : (n,) array or None
         Classes to compare with; rows without one are left out.
     """
-    from consilience.cluster.accuracy import cluster_agreement
+    from consilience.cluster.report import cluster_agreement
 
     confidence = model.predict_proba(X).max(axis=1)
     labelled = np.full(len(X), False) if y is None else read_labels(y, at_least=0).known

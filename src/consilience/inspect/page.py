@@ -118,6 +118,11 @@ def least_sure(
     return table(caption, heads, cells)
 
 
+def binned(proba: NDArray[np.float64]) -> list[int]:
+    """Return how many rows of probabilities (n, K) have their largest one in each of 20 bins."""
+    return np.histogram(proba.max(axis=1), bins=20, range=(0, 1))[0].tolist()
+
+
 def facts(pairs: Mapping[str, Any]) -> Block:
     """Return names and facts; those without a fact are left out."""
     told = [[shown_name(name), visible(str(fact))] for name, fact in pairs.items() if fact not in (None, "")]

@@ -18,6 +18,7 @@ from consilience.inspect.drawing import Block, drawing, heat, histogram, inciden
 from consilience.inspect.evaluate import Truth, ask, evaluate, read_truth, space_of
 from consilience.inspect.explanation import compare_decisions
 from consilience.inspect.page import (
+    binned,
     check_report,
     facts,
     least_sure,
@@ -38,7 +39,6 @@ from consilience.soft_labels.methods import spread_out
 from consilience.soft_labels.teacher_temperatures import divide_by_temperatures
 from consilience.students.estimator import student_name
 
-BINS = 20  # of a histogram
 MOST_TEACHERS = 100  # in a drawing, and pairs of them in a table
 MOST_CELLS = 30_000  # of the drawing of the label space: more are a sample of its classes
 MOST_ROWS = 30  # hard rows of each kind
@@ -330,12 +330,6 @@ def _soft_labels(unified: Any, proba: Floats | None) -> Block:
     if Q is None:
         text = "There are no soft labels: the student learnt from the method's own loss."
     return section("Soft labels", text, facts(told), *drawings, _balance(Q, unified))
-
-
-def binned(proba: Floats) -> list[int]:
-    """Return how many rows have their largest probability in each of 20 bins."""
-    counts: list[int] = np.histogram(proba.max(axis=1), bins=BINS, range=(0, 1))[0].tolist()
-    return counts
 
 
 def _balance(Q: Floats | None, unified: Any) -> Block:
