@@ -221,7 +221,7 @@ def test_the_start_by_the_graph_learns_its_clusters_and_then_goes_by_rounds(monk
     assert taken == [20, *[20] * trained.n_iter]
     n_starts = 5 + 3  # by the graph, and by the rows
     assert calls[0] == ("clustering", 1, n_starts + 1)
-    assert calls[-1] == ("clustering", n_starts + 7 + 10, n_starts + 7 + 10)
+    assert calls[-1] == ("clustering", n_starts + 1, n_starts + 1)
     found = (Z @ model.W[:-1] + model.W[-1]).argmax(axis=1)
     assert clustering_accuracy(np.repeat(range(3), 20), found) == 1.0
 

@@ -631,8 +631,10 @@ def test_teachers_are_a_list_a_dict_a_ranking_or_one(digits: Any) -> None:
 
 def frozen(unifier: Unifier) -> dict[str, Any]:
     """Return a deep copy of everything that the estimator holds, except teachers and student themselves."""
-    held = {name: value for name, value in vars(unifier).items() if name not in ("teachers", "student")}
-    same = {name: held.pop(name) for name in ("teachers_", "label_space_", "student_")}
+    held = {
+        name: value for name, value in vars(unifier).items() if name not in ("teachers", "student", "method")
+    }
+    same = {name: held.pop(name) for name in ("teachers_", "label_space_", "student_", "method_")}
     return {**copy.deepcopy(held), **{name: (id(value), value) for name, value in same.items()}}
 
 

@@ -1,8 +1,8 @@
 """Classify: a classifier that learns from soft labels, or from hard labels some of which are wrong.
 
 How many are wrong, the weight decay and the scale of features can be chosen by the likelihood of held-out
-labels. No clean label is needed: a model that knows the true classes better also predicts noisy labels better,
-once its predictions are mixed with the noise.
+labels. No clean label is needed: a model that knows the true classes better also predicts noisy labels
+better, once its predictions are mixed with the noise.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ from consilience.kernels.collision.entropy import (
     shannon_from_logits,
     uniform_transition,
 )
-from consilience.kernels.columns import column_moments
 from consilience.kernels.held_out import held_out_folds
-from consilience.kernels.linear_model import LinearFit, linear_logits, minimise_linear
+from consilience.kernels.linear_model import LinearFit, column_moments, linear_logits, minimise_linear
 from consilience.run import Run, resolve_run
 from consilience.students.training import encode_validation, encoder_of, read_soft_labels
 

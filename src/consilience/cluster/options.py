@@ -222,7 +222,7 @@ def _one_of(
     says: str,
     made_of: Callable[[Any], Options] | None = None,
 ) -> Check:
-    """A name in a table, or an object of one of its types; `made_of` makes one of what is callable, or no name."""
+    """A name in a table, or an object of some types; `made_of` makes one of what is neither."""
 
     def run(name: str, given: Any) -> Any:
         made = given

@@ -199,7 +199,7 @@ def best_linear(Z: NDArray[Any], problem: Problem, search: Search) -> tuple[Line
 
 
 def _best_start(Z: NDArray[Any], problem: Problem, search: Search) -> tuple[LinearModel, Trained]:
-    """Train a model from each of several starts of random rows, in threads; return that of least objective."""
+    """Train a model from each of several random starts, in threads; return that of least objective."""
     n_clusters, fixed = len(problem.prior), problem.fixed
     # if every class has a labelled row, these rows are the start, and there is only one
     determined = len(np.unique(fixed[fixed >= 0])) == n_clusters

@@ -151,23 +151,34 @@ class AliasSuggestions:
         return frame([*same, *two], columns=[*columns, "other_teachers", "expressible"])
 
     def tables(self, places: Sequence[int] | None = None) -> list[Block]:
-        """Return the suggestions as tables; `places` are the positions to show for rows, if they have others."""
+        """Return the suggestions as tables; `places` are the positions to show for rows, if others."""
 
         def rows(pair: SameClass | SameName) -> str:
             return shorten(pair.rows if places is None else [places[row] for row in pair.rows])
 
         agreement = ("agreement", "number")
         classes = [
-            [pair.alias, shorten(pair.alias_teachers, MOST_NAMES), pair.name]
-            + [shorten(pair.name_teachers, MOST_NAMES), round(pair.agreement, 2)]
-            + [pair.spelling and round(pair.spelling, 2), rows(pair)]
-            + ["" if pair.expressible else "rename first"]
+            [
+                pair.alias,
+                shorten(pair.alias_teachers, MOST_NAMES),
+                pair.name,
+                shorten(pair.name_teachers, MOST_NAMES),
+                round(pair.agreement, 2),
+                pair.spelling and round(pair.spelling, 2),
+                rows(pair),
+                "" if pair.expressible else "rename first",
+            ]
             for pair in self.same_class
         ]
         heads = [("alias", "name"), ("of", "name"), ("is likely", "name"), ("of", "name"), agreement]
         names = [
-            [pair.name, shorten(pair.teachers, MOST_NAMES), shorten(pair.other_teachers, MOST_NAMES)]
-            + [round(pair.agreement, 2), rows(pair)]
+            [
+                pair.name,
+                shorten(pair.teachers, MOST_NAMES),
+                shorten(pair.other_teachers, MOST_NAMES),
+                round(pair.agreement, 2),
+                rows(pair),
+            ]
             for pair in self.same_name
         ]
         likely = "Names that are likely"

@@ -1,4 +1,4 @@
-"""Would other settings be better? Compare some on rows that their students have not seen, with labels or without."""
+"""Would other settings be better? Compare some on rows that their students have not seen."""
 
 from __future__ import annotations
 
@@ -371,7 +371,7 @@ def _learner(unified: Any, student: Any, X: Any) -> Any:
 def _decide(
     unified: Any, learner: Any, X: Any, packed: Floats, settings: Settings, place: tuple[int, int]
 ) -> tuple[Codes, float, str | None]:
-    """Fit on either half of the rows; return what is decided (n,) on the other, seconds, and an error or None."""
+    """Fit on either half of the rows; return what is decided (n,) on the other, seconds, and an error."""
     run, n, started = resolve_run(unified.run), len(packed), time.perf_counter()
     half, decided = as_random_state(unified.random_state).permutation(n) % 2, np.full(n, -1, dtype=np.intp)
     model, error = _model(unified, as_student(learner, X), settings, run), None

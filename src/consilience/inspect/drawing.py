@@ -154,9 +154,9 @@ def heat(caption: str, rows: Names, columns: Names, values: Sequence[Sequence[fl
         for j, value in enumerate(row)
         if value is not None and written
     ]
+    first, y = grid.left + 34, _number(grid.bottom + 19)
     keys = "".join(
-        f'<path class="h{level} key" d="M{_number(grid.left + 34 + 14 * level)} {_number(grid.bottom + 19)}h14"/>'
-        for level in range(LEVELS)
+        f'<path class="h{level} key" d="M{_number(first + 14 * level)} {y}h14"/>' for level in range(LEVELS)
     )
     legend = [
         _faint(grid.left, grid.bottom + 23, "0%", ""),

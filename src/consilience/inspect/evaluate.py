@@ -141,7 +141,7 @@ class Answers(NamedTuple):
 
     @classmethod
     def given(cls, proba: Floats, truth: Codes) -> Answers:
-        """Return the answers that probabilities (k, c) give; `truth` (k,) are columns, or unknown from c on."""
+        """Return the answers of probabilities (k, c); `truth` (k,) are columns, or unknown from c on."""
         return cls(*proba_answers(proba, truth))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consilience._validation import check_choice
 from consilience._words import counted, percent, shorten

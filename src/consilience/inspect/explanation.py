@@ -198,8 +198,15 @@ class Disagreements:
         for first in ("one", "another"):
             heads += [(first, "name"), ("says", "name"), ("how sure", "percent")]
         cells = [
-            [row.row, row.one, row.one_says, row.one_sure]
-            + ["the model" if row.kind == "student" else row.other, row.other_says, row.other_sure]
+            [
+                row.row,
+                row.one,
+                row.one_says,
+                row.one_sure,
+                "the model" if row.kind == "student" else row.other,
+                row.other_says,
+                row.other_sure,
+            ]
             for row in (self.rows if rows is None else rows)
         ]
         return table(caption, heads, cells, note=note)

@@ -25,7 +25,7 @@ from consilience._optional import require
 from consilience._version import __version__
 from consilience._words import aligned, percent, visible
 from consilience.exceptions import InvalidInputError
-from consilience.files.atomic import replacing
+from consilience.files.disk import replacing
 from consilience.files.readers import check_target
 from consilience.files.record import date_now
 from consilience.inspect.drawing import Block, bar, shown_name
@@ -209,7 +209,8 @@ def as_html(block: Block) -> str:
     heads = "".join(f"<th>{escape(one['title'])}</th>" for one in columns)
     rows = [
         "".join(
-            f"<td>{bar(value, one['most']) if one['form'] == 'bar' else ''}{escape(as_text(value, one['form']))}</td>"
+            f"<td>{bar(value, one['most']) if one['form'] == 'bar' else ''}"
+            f"{escape(as_text(value, one['form']))}</td>"
             for value, one in zip(row, columns, strict=True)
         )
         for row in block["rows"]

@@ -226,16 +226,21 @@ def _label_space(unified: Any, logits: Floats) -> Block:
     )
     alone = mask.sum(axis=1) == 1
     rows = [
-        [name, int(mask[:, i].sum()), int((mask[:, i] & alone).sum())]
-        + [1 - int(unified.n_abstentions_[i]) / len(unified.covered_), _confidence(logits[:, space.block(i)])]
-        + [float(unified.temperatures_[i])]
+        [
+            name,
+            int(mask[:, i].sum()),
+            int((mask[:, i] & alone).sum()),
+            1 - int(unified.n_abstentions_[i]) / len(unified.covered_),
+            _confidence(logits[:, space.block(i)]),
+            float(unified.temperatures_[i]),
+        ]
         for i, name in enumerate(space.names)
     ]
     heads = [("teacher", "name"), ("classes", "count"), ("only it knows", "count"), ("answers", "bar")]
     heads += [("mean confidence", "percent"), ("temperature", "number")]
     note = (
-        "Answers: the share of the rows of fit on which it did not abstain. Temperature: what its logits were "
-        "divided by; 1 without calibration."
+        "Answers: the share of the rows of fit on which it did not abstain. Temperature: what its logits "
+        "were divided by; 1 without calibration."
     )
     parts = [[i + 1, len(group), ", ".join(map(str, group[:12].tolist()))] for i, group in enumerate(groups)]
     columns = [("component", "place"), ("classes", "count"), ("such as", "name")]
@@ -282,8 +287,13 @@ def _agreement(logits: Floats, space: LabelSpace, which: str) -> Block | None:
     order = np.argsort(found.share[one, other][known], kind="stable")
     pairs = np.column_stack([one, other])[known][order].tolist()
     rows = [
-        [space.names[i], space.names[j], float(found.share[i, j])]
-        + [int(found.n_rows[i, j]), int(found.n_shared[i, j])]
+        [
+            space.names[i],
+            space.names[j],
+            float(found.share[i, j]),
+            int(found.n_rows[i, j]),
+            int(found.n_shared[i, j]),
+        ]
         for i, j in pairs[:MOST_TEACHERS]
     ]
     heads = [
@@ -326,7 +336,7 @@ def _soft_labels(unified: Any, proba: Floats | None) -> Block:
         "The model: probability of the class it decides for": proba,
     }
     drawings = [drawing(histogram, name, counts=binned(p)) for name, p in shown.items() if p is not None]
-    text = "What the student learnt from: a probability of each class for each row, made of the teachers' outputs."
+    text = "What the student learnt from: a probability of each class, made of the teachers' outputs."
     if Q is None:
         text = "There are no soft labels: the student learnt from the method's own loss."
     return section("Soft labels", text, facts(told), *drawings, _balance(Q, unified))
@@ -424,8 +434,8 @@ def _aliases(unified: Any, basis: Basis) -> Block | None:
     found = find_suggestions(basis.logits, space, unified.aliases or {}, ALIAS_ROWS)
     text = (
         "Teachers that mean the same class rank the same rows first, whatever they call it. Judged by "
-        f"{found.n_rows:,} of {basis.which}. Nothing of this is applied: look at the rows, then pass what you "
-        "believe as aliases."
+        f"{found.n_rows:,} of {basis.which}. Nothing of this is applied: look at the rows, then pass "
+        "what you believe as aliases."
     )
     good = "" if len(found) else " All names seem to fit."
     return section(title, text + good, *found.tables(basis.rows.tolist()))

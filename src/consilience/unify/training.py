@@ -16,11 +16,11 @@ from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import responsibilities, weigh
 from consilience.kernels.collision.prices import fair_prices, labels_at_prices
-from consilience.kernels.columns import inverse
+from consilience.kernels.linear_model import inverse
 from consilience.labels import LabelSpace
 from consilience.methods import MFLF, Auto, Method
 from consilience.rows import memory_budget, new_array
-from consilience.rows.source_targets import SourceTargets
+from consilience.rows.targets import TargetRows
 from consilience.run import Run
 from consilience.scoring import as_store, engine_options
 from consilience.students.base import StudentRows, as_student_sees
@@ -52,11 +52,11 @@ def train(
     weights = np.ones(L) if class_weights is None else class_weights / (class_weights * mean).sum()
     key = "" if run.cache is None else blake2b(np.ascontiguousarray(Q).data, digest_size=16).hexdigest()
 
-    def fit(key: str, class_weights: Floats, labels: NDArray[Any], *row_weights: Any) -> None:
+    def fit(key: str, class_weights: Floats, labels: NDArray[Any], row_weights: Any = None) -> None:
         with checkpoint_folder(as_store(run.cache, run.cache_limit), key) as folder:
             fit_student_by_passes(
                 student,
-                SourceTargets(rows, covered, labels.__getitem__, as_seen, L, *row_weights),
+                TargetRows(rows, labels, row_weights, covered, as_seen),
                 class_weights,
                 loss=student.loss,
                 temperature=found.method.temperature,
@@ -72,7 +72,7 @@ def train(
         return class_weights, None
     share = mean * weights / (mean * weights).sum()  # an equal one, with balancing
     fair, labels, row_weights = own_labels(found, student, as_seen, weights, share, run)
-    fit(f"{key}-own", np.ones(L), labels, row_weights.__getitem__)
+    fit(f"{key}-own", np.ones(L), labels, row_weights)
     return class_weights, fair
 
 
@@ -168,38 +168,34 @@ def train_backprop(found: Estimate, student: Any, read: StudentRows, run: Run) -
     """Fit a network to the loss of the method. Known labels are one more teacher."""
     from consilience.nn import BACKPROP_LOSSES
 
-    space, labels, method = found.space, found.labels, found.method
-    targets = found.logits
+    space, labels, rows = found.space, found.labels, found.rows
     if (labels >= 0).any():
-        space = _with_labels(space)
-
-        def targets(rows: slice) -> Floats:
-            return _logits_with_labels(found.logits(rows), labels[rows], found.space.n_classes)
-
+        lists, names = [*space.class_lists, space.classes], [*space.names, "known labels"]
+        space = LabelSpace(lists, names=names, disconnected="ignore")
+    targets, m = new_array((len(rows), space.n_columns), run), found.space.n_columns
+    for number in range(rows.n_blocks):
+        block = rows.rows_of(number)
+        targets[block, :m] = found.logits(block)
+        if space is not found.space:
+            _add_labels(targets[block], labels[block], m)
     as_seen = partial(as_student_sees, student, names=read.names, encoder=read.encoder)
     fit_network(
         student,
-        SourceTargets(found.rows, found.covered, targets, as_seen, space.n_columns),
+        TargetRows(rows, targets, None, found.covered, as_seen),
         engine_options(run),
         n_classes=space.n_classes,
-        criterion=BACKPROP_LOSSES[method.name](space, temperature=method.temperature),
+        criterion=BACKPROP_LOSSES[found.method.name](space, temperature=found.method.temperature),
         progress=run.report,
         memory=memory_budget(run),
     )
 
 
-def _with_labels(space: LabelSpace) -> LabelSpace:
-    """Return the label space with the known labels as one more teacher, which knows every class.
+def _add_labels(targets: NDArray[Any], labels: NDArray[np.intp], m: int) -> None:
+    """Write the known labels (k,) to packed logits (k, m + L) as what one more teacher says.
 
     It answers only on labelled rows, where the other teachers abstain. So no loss needs to know about labels.
     """
-    lists, names = [*space.class_lists, space.classes], [*space.names, "known labels"]
-    return LabelSpace(lists, names=names, disconnected="ignore")
-
-
-def _logits_with_labels(logits: Floats, labels: NDArray[np.intp], n_classes: int) -> Floats:
-    """Return packed logits (k, m + L) with the known labels (k,) as one more teacher."""
-    known = labels >= 0
-    block = np.full((len(logits), n_classes), np.nan)
-    block[known] = LABEL_LOGIT * np.eye(n_classes)[labels[known]]
-    return np.hstack([np.where(known[:, None], np.nan, logits), block])
+    known = np.flatnonzero(labels >= 0)
+    targets[:, m:] = np.nan
+    targets[known, :m] = np.nan
+    targets[known, m:] = LABEL_LOGIT * np.eye(targets.shape[1] - m)[labels[known]]

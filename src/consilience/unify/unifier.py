@@ -315,7 +315,7 @@ def collect(
         labels = _read_labels(y, len(rows), space, student)  # first: teachers may take hours
         if logits is None:
             raw: NDArray[Any] = score(teachers, space, rows, run)
-        elif hasattr(logits, "toarray") or np.shape(logits) != (len(rows), space.n_columns):
+        elif hasattr(logits, "toarray") or getattr(logits, "shape", None) != (len(rows), space.n_columns):
             raw = check_packed_logits(logits, space, len(rows))
         else:  # they may be mapped, so they are checked by blocks
             raw = np.asanyarray(logits)

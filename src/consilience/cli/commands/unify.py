@@ -154,13 +154,13 @@ def unify(
         tol=tol,
         max_iter=max_iter,
     )
+    _check_outputs(out, soft_labels, train, test_data)
     learner = _student(student, train, min_label)
     check_count("batch_size", batch_size)
     check_count("seed", seed, at_least=0)
     check_cache(cache, cache_limit)
     check_memory(memory)
     options = engine_options(engine, ray_address, train_workers)
-    _check_outputs(out, soft_labels, train, test_data)
     inputs = [data, labels, aliases, test_data, test_labels]
     readers.check_target(out, (".onnx", ".npz"), "--out", inputs, teacher)
     readers.check_target(soft_labels, (".npy", ".npz"), "--soft-labels", inputs, teacher)
