@@ -88,9 +88,9 @@ __all__ = [  # noqa: RUF022  # the verbs first
 ]
 
 if TYPE_CHECKING:
-    from consilience.cluster.report import clustering_accuracy
     from consilience.cluster.classifier import CollisionClassifier
     from consilience.cluster.clustering import CollisionClustering
+    from consilience.cluster.report import clustering_accuracy
     from consilience.collision.entropy import collision_cross_entropy, collision_entropy
     from consilience.collision.pseudo_labels import collision_pseudo_labels
     from consilience.distil.distiller import CrossTaskDistiller
