@@ -25,9 +25,9 @@ from consilience._optional import require
 from consilience._version import __version__
 from consilience._words import aligned, percent, visible
 from consilience.exceptions import InvalidInputError
+from consilience.files.card import date_now
 from consilience.files.disk import replacing
 from consilience.files.readers import check_target
-from consilience.files.record import date_now
 from consilience.inspect.drawing import Block, bar, shown_name
 
 Form = Literal["name", "text", "count", "place", "percent", "bar", "number"]

@@ -20,7 +20,7 @@ from consilience._dataset_rows import read_rows
 from consilience._tables import as_values, column_names, columns_of, in_order, is_numeric, is_table, kind_of
 from consilience._validation import check_fitted, take_rows
 from consilience.exceptions import InvalidInputError
-from consilience.files.card import Card, carded
+from consilience.files.card import KEY, Card, carded
 from consilience.files.export import (
     TOLERANCE,
     check_export,
@@ -29,7 +29,6 @@ from consilience.files.export import (
     write_model,
 )
 from consilience.files.preprocess import ImagePreprocess
-from consilience.files.record import KEY
 from consilience.inspect.evaluate import evaluate, score
 from consilience.inspect.report import report
 from consilience.kernels.linear_model import sharpen

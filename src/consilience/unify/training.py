@@ -15,7 +15,7 @@ from consilience.collision.pseudo_labels import collision_pseudo_labels
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import responsibilities, weigh
-from consilience.kernels.collision.prices import fair_prices, labels_at_prices
+from consilience.kernels.collision.fair_labels import fair_prices, labels_at_prices
 from consilience.kernels.linear_model import inverse
 from consilience.labels import LabelSpace
 from consilience.methods import MFLF, Auto, Method
