@@ -103,8 +103,9 @@ def check_same(much: Unifier, little: Unifier) -> None:
     assert set(little.seconds_) == set(much.seconds_)
 
 
-def check_same_student(much: Unifier, little: Unifier, rows: Any = X_TEST) -> None:
-    np.testing.assert_allclose(little.predict_proba(rows), much.predict_proba(rows), atol=1e-3)
+def check_same_student(much: Unifier, little: Unifier, atol: float = 1e-3) -> None:
+    rows = X_TEST
+    np.testing.assert_allclose(little.predict_proba(rows), much.predict_proba(rows), atol=atol)
     assert (little.predict(rows) == much.predict(rows)).mean() >= 0.999
 
 
@@ -146,7 +147,7 @@ def test_nor_with_more_rows_than_are_compared(method: Any, monkeypatch: pytest.M
 def test_students_do_not_hang_on_memory(self_label: bool) -> None:
     much, little = both([*TEACHERS, some(3)], KNOWN, student=students.Logistic(self_label=self_label))
     check_same(much, little)
-    check_same_student(much, little)
+    check_same_student(much, little, 2e-3 if self_label else 1e-3)  # it learns what it has learnt
     assert much.score(X_TEST, Y_TEST) > 0.9
     if much.pseudo_labels_ is not None:
         np.testing.assert_allclose(little.pseudo_labels_, much.pseudo_labels_, atol=5e-3)
