@@ -79,7 +79,7 @@ def inspect(
         library.warn_of_unused(space)
         return view, tables.space(view)
     X = read_rows(data, teachers, run, drop)
-    found = library.suggest_aliases(teachers, X, aliases=given, cache=run.cache, progress=run.report)
+    found = library.suggest_aliases(teachers, X, aliases=given, run=run)
     view |= {"suggestions": found.to_dict(), "out": None if out is None else str(out)}
     parts = [*tables.space(view), "", *map(escape, repr(found).split("\n"))]
     if out is not None:
@@ -207,8 +207,8 @@ def evaluate(
     """
 
     opened = open_teachers([model, *teacher], classes)
-    X = library.as_rows(read_rows(data, opened, run, drop), "--data").all(run)
-    found = library.evaluate_model(
+    X = library.as_rows(read_rows(data, opened, run, drop)).all(run)
+    found = library.evaluate_teacher(
         opened[0],
         X,
         read_labels(labels, X),
@@ -219,9 +219,7 @@ def evaluate(
         n_folds=n_folds,
         confidence=confidence,
         n_bins=n_bins,
-        batch_size=run.rows_per_call,
-        cache=library.as_store(run.cache, run.cache_limit),
-        progress=run.report,
+        run=run,
         random_state=random_state,
         where="--labels",
     )
