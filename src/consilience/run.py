@@ -72,6 +72,17 @@ class Run(Options):
     def __deepcopy__(self, memo: Any) -> Self:
         return self
 
+    def check_options(self) -> None:
+        """Raise if an option is wrong, or lacks another."""
+        super().check_options()
+        if self.cache_limit is not None and self.cache is None:
+            raise InvalidInputError(
+                "{argument} needs a folder to apply to. Give {remedy}, too.",
+                argument="cache_limit",
+                value=self.cache_limit,
+                remedy="cache",
+            )
+
     def changed(self, **options: Any) -> Run:
         """Return a copy with other options."""
         return Run(**{**self.get_params(deep=False), **options})

@@ -16,9 +16,7 @@ pytest.importorskip("click")
 from click.testing import CliRunner
 
 from consilience import Unifier, as_teacher
-from consilience.cli import console
 from consilience.cli.app import app
-from consilience.cli.commands.evaluate import show_evaluation
 from consilience.inspect.evaluate import evaluate_teacher
 
 
@@ -158,3 +156,4 @@ def test_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     The [t] is left out.
     """
     )
+

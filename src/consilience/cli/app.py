@@ -25,13 +25,14 @@ app.params.append(
         callback=lambda ctx, _, wanted: (print(f"consilience {__version__}"), ctx.exit()) if wanted else None,
     )
 )
+ray = {"address": "engine", "train_workers": "engine"}
 app.new(models.demo)
 app.new(models.inspect, suggest="data", data="suggest", out="data", cache="data")
 app.new(models.score)
 app.new(models.compare)
-app.new(verbs.unify, test_data="test_labels out", test_labels="test_data", report="out")
+app.new(verbs.unify, test_data="test_labels out", test_labels="test_data", report="out", **ray)
 app.new(models.evaluate)
-app.new(verbs.rank)
+app.new(verbs.rank, address="engine")
 app.new(verbs.distil, compare="test_data", test_data="test_labels", test_labels="test_data")
 app.new(verbs.cluster)
 app.new(models.verify)

@@ -119,9 +119,10 @@ class Command(click.Command):
             return
         log.start(__version__)
         arguments = self.arguments(ctx.params)
+        options, ray = arguments.pop("run", {}), arguments.pop("ray", {})
         with (
             progress_bars(quiet=ctx.params["quiet"]) as progress,
-            using(progress=progress, **arguments.pop("run", {})) as run,
+            using(progress=progress, engine_options=ray or None, **options) as run,
         ):
             result = self.function(**arguments, **({"run": run} if "run" in self.groups else {}))
         if result is not None:

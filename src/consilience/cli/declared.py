@@ -55,7 +55,7 @@ def parameter(key: str, option: Option) -> click.Parameter:
     `key` is its name among the values: ``slot__name`` for an option of an object.
     """
     check, flags = option.check, (flag_of(key, option), *option.flags[1:])
-    text = _plain(option.help)
+    text = plain(option.help)
     if option.required or option.default not in (None, False, ()):
         text += "  [required]" if option.required else f"  [default: {option.default}]"
     given: dict[str, Any] = {"type": click.UNPROCESSED, "callback": read_value}
@@ -66,7 +66,7 @@ def parameter(key: str, option: Option) -> click.Parameter:
     if check.values and all(value is None or isinstance(value, bool) for value in check.values):
         both = f"{flags[0]}/{flags[0].replace('--', '--no-')}" if option.default is not False else flags[0]
         return click.Option([key, both], help=text, is_flag=True, default=None)
-    word = check.says.partition(",")[0].partition(" ")[0].removesuffix("'").upper()
+    word = check.says.partition(",")[0].partition(" ")[0].lstrip("{'").removesuffix("'").upper()
     metavar = "NAME" if check.values and check.read is not written else word
     return click.Option([key, *flags], help=text, metavar=metavar, multiple=check.many, **given)
 
@@ -97,13 +97,13 @@ def read_text(key: str, option: Option, value: Any) -> Any:
     return value
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return a help text without the clauses that are about Python, which name things in backticks."""
     sentences = [
         "; ".join(clause for clause in sentence.split("; ") if "`" not in clause)
         for sentence in text.removesuffix(".").split(". ")
     ]
-    return ". ".join(filter(None, sentences)) + "."
+    return ". ".join(filter(None, sentences)) + "." if any(sentences) else text.replace("`", "")
 
 
 class Slot:
@@ -126,7 +126,7 @@ class Slot:
             if flag in taken:
                 flag = flag.replace("--", f"--{self.key}-")
             if one.check.read is not None:
-                text = f"[{self.owners(name)}] {one.help}"
+                text = f"[{self.owners(name)}] {plain(one.help)}"
                 found[f"{self.key}__{name}"] = replace(one, flags=(flag,), help=text, default=None)
         return found
 

@@ -44,17 +44,20 @@ SEED = option(count(at_least=0), "Makes the run reproducible.", default=0, flag=
 MODEL = option(path(), "What unify or distil wrote: .onnx or .npz.", flag="MODEL")
 RUN: Any = {name: Run.declared()[name] for name in ("memory", "cache", "cache_limit", "rows_per_call")}
 RUN_ON_RAY: Any = RUN | {"engine": Run.declared()["engine"]}
-RAY_ADDRESS = option(
-    anything("HOST:PORT", str),
-    "With --engine ray: the cluster. Default: the one that runs on this machine, or else a new one.",
-    default=None,
-)
-TRAIN_WORKERS = option(
-    optional(count()),
-    "With --engine ray and a torch student: how many processes train it together, by Ray Train. By default it "
-    "learns in this process.",
-    default=None,
-)
+RAY: Any = {
+    "address": option(
+        anything("HOST:PORT", str),
+        "With --engine ray: the cluster. Default: the one that runs on this machine, or else a new one.",
+        default=None,
+        flag="--ray-address",
+    ),
+    "train_workers": option(
+        optional(count()),
+        "With --engine ray and a torch student: how many processes train it together, by Ray Train. By default "
+        "it learns in this process.",
+        default=None,
+    ),
+}
 
 
 def open_teachers(files: Sequence[Path], given: Sequence[str]) -> list[Any]:

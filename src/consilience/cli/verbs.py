@@ -17,8 +17,10 @@ from consilience.cli.given import (
     DROP,
     LABELS,
     OPTIONAL_LABELS,
+    RAY,
     REPORT,
     RUN,
+    RUN_ON_RAY,
     SEED,
     TEACHERS,
     TEST_DATA,
@@ -56,7 +58,8 @@ def unify(
     classes: Sequence[str] = CLASSES,
     aliases: Path | None = ALIASES,
     drop: Sequence[str] = DROP,
-    run: Any = RUN,
+    run: Any = RUN_ON_RAY,
+    ray: Any = RAY,
     random_state: int = SEED,
     test_data: Path | None = TEST_DATA,
     test_labels: Path | None = TEST_LABELS,
@@ -117,12 +120,11 @@ def unify(
 
 def _check_truth(y: Any, unifier: Any) -> None:
     """Read the labels of test rows before the work begins; warn if nobody knows some of their classes."""
-
     lists = [one.classes for one in unifier.teachers]
     space = library.LabelSpace(lists, unifier.aliases, disconnected="ignore")
     truth = library.read_truth(y, len(y), space, where="--test-labels", at_least=0, some_known=True)
-    if truth.remark is not None:
-        warn(CoverageWarning(f"--test-labels: {truth.remark}"))
+    for remark in truth.remarks:
+        warn(CoverageWarning(f"--test-labels: {remark}"))
 
 
 def distil(
@@ -186,7 +188,8 @@ def rank(
         default=(),
     ),
     drop: Sequence[str] = DROP,
-    run: Any = RUN,
+    run: Any = RUN_ON_RAY,
+    ray: Any = {"address": RAY["address"]},
     csv_file: Path | None = option(
         target(".csv"), "Also write the ranking to a .csv file.", default=None, flag="--csv"
     ),
