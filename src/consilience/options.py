@@ -157,7 +157,7 @@ def choice(*values: Any) -> Check:
     return Check(
         run,
         "{" + ", ".join(map(repr, values)) + "}",
-        lambda text: by_text.get(text, text),
+        lambda text: by_text.get(text.lower(), text),
         values,
     )
 

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Self
 
-from consilience._progress import Progress, silent
+from consilience._progress import Progress as Progress
+from consilience._progress import silent as silent
 from consilience.exceptions import InvalidInputError
 from consilience.options import Options, anything, check_choice, choice, count, option, optional, size
 

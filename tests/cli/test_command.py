@@ -104,11 +104,19 @@ def cooked(app: Commands, line: str) -> dict[str, Any]:
 def test_what_is_not_given_is_the_default(app: Commands) -> None:
     found = cooked(app, "-d a b c")
     assert (found["data"], found["also"]) == (Path("a"), [Path("b"), Path("c")])
-    assert (found["out"], found["meal"], found["hot"], found["spice"], found["n_jobs"]) == (None, {}, True, (), 1)
+    assert (found["out"], found["meal"], found["hot"], found["spice"], found["n_jobs"]) == (
+        None,
+        {},
+        True,
+        (),
+        1,
+    )
 
 
 def test_texts_become_values_and_objects(app: Commands) -> None:
-    found = cooked(app, "-d a b --no-hot --spice salt --spice pepper --jobs 3 --bread thick --butter 2 --no-crust")
+    found = cooked(
+        app, "-d a b --no-hot --spice salt --spice pepper --jobs 3 --bread thick --butter 2 --no-crust"
+    )
     assert (found["hot"], found["spice"], found["n_jobs"]) == (False, ["salt", "pepper"], 3)
     bread = found["meal"]["bread"]
     assert type(bread) is Thick
@@ -135,8 +143,14 @@ def test_texts_become_values_and_objects(app: Commands) -> None:
         ("-d a b --hott", "No such option '--hott'. (Did you mean one of: '--hot'"),
         ("-d a b --out c.txt", "--out needs --spice. Give both, or neither."),
         ("-d a b --spice salt --out c.csv", "--out writes .txt; 'c.csv' has another ending."),
-        ("-d a.txt b --spice salt --out a.txt", "--out 'a.txt' would replace a file that is read, or its card."),
-        ("-d a b.txt --spice salt --out b.txt", "--out 'b.txt' would replace a file that is read, or its card."),
+        (
+            "-d a.txt b --spice salt --out a.txt",
+            "--out 'a.txt' would replace a file that is read, or its card.",
+        ),
+        (
+            "-d a b.txt --spice salt --out b.txt",
+            "--out 'b.txt' would replace a file that is read, or its card.",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence_before_the_work(app: Commands, line: str, sentence: str) -> None:
@@ -176,7 +190,11 @@ def test_the_help_says_it_without_what_is_python_only(app: Commands) -> None:
     assert "--crust / --no-crust [--bread thin, thick] Whether it has one." in text
     assert "Python only" not in shown
     assert "`" not in shown
-    assert [line.split()[0] for line in shown.splitlines()[-8:] if "--" in line][-3:] == ["-q,", "--json", "-h,"]
+    assert [line.split()[0] for line in shown.splitlines()[-8:] if "--" in line][-3:] == [
+        "-q,",
+        "--json",
+        "-h,",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +222,9 @@ def test_an_error_is_told_in_the_words_of_the_command_line(
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe", "out"), ValueError("ours")])
-def test_a_closed_pipe_and_our_own_mistakes_are_not_told_as_bad_input(error: Exception, app: Commands) -> None:
+def test_a_closed_pipe_and_our_own_mistakes_are_not_told_as_bad_input(
+    error: Exception, app: Commands
+) -> None:
     raised.append(error)
     result = run(app, "-d a b")
     assert "Error:" not in result.stderr

@@ -142,7 +142,11 @@ def test_the_command_prints_draws_and_saves(
     assert asked["every"] is True
     text = " ".join(shown.stdout.split())
     best = result[0]["best"]
-    for words in ("north logistic regression 200", "SPV supervised, all rows pooled", f"The model of {best} is in"):
+    for words in (
+        "north logistic regression 200",
+        "SPV supervised, all rows pooled",
+        f"The model of {best} is in",
+    ):
         assert words in text
     assert (tmp_path / "d.svg").read_bytes().startswith(b"<?xml")
     assert json.loads(CliRunner().invoke(app, ["demo", "--json"]).stdout)["best"] == best

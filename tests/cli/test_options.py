@@ -12,13 +12,13 @@ import pytest
 pytest.importorskip("click")
 pytest.importorskip("onnx")
 
-from click.testing import CliRunner  # noqa: E402
+from click.testing import CliRunner
 
-from consilience import CollisionClustering, CrossTaskDistiller, Unifier  # noqa: E402
-from consilience.cli.app import app  # noqa: E402
-from consilience.options import Options  # noqa: E402
-from consilience.rank import rank as ranks  # noqa: E402
-from consilience.run import resolve_run, silent  # noqa: E402
+from consilience import CollisionClustering, CrossTaskDistiller, Unifier
+from consilience.cli.app import app
+from consilience.options import Options
+from consilience.rank import rank as ranks
+from consilience.run import resolve_run, silent
 
 TEACHER = "--teacher t.npz --data X.npy"
 RUN = {
@@ -191,7 +191,9 @@ EVERY: dict[str, Callable[..., Any]] = dict(app.commands["repo"].commands)  # ty
 COMMON = ["--config", "--write-config", "--log", "--quiet", "--json", "--help"]
 
 
-@pytest.mark.parametrize("words", [*([name] for name in app.commands if name != "repo"), *(["repo", name] for name in EVERY)])
+@pytest.mark.parametrize(
+    "words", [*([name] for name in app.commands if name != "repo"), *(["repo", name] for name in EVERY)]
+)
 def test_every_command_has_help_an_example_and_what_all_share(words: list[str]) -> None:
     shown = CliRunner().invoke(app, [*words, "--help"], prog_name="consilience").stdout
     assert f"      consilience {' '.join(words)}" in shown.partition("Example:")[2]

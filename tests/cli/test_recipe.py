@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,12 @@ calls: list[dict[str, Any]] = []
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, and commands that only note what they are called with."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deep").mkdir()
     calls.clear()
-    yield tmp_path
+    return tmp_path
 
 
 @pytest.fixture
@@ -96,7 +96,11 @@ def test_paths_are_relative_to_the_file(noted: None, folder: Path) -> None:
     needed = ["-t", "low.onnx", "--data", str(folder / "X.npy"), "--classes", "low=@names.txt"]
     run("unify", *needed, "--out", "deep/u.onnx", "--write-config", "deep/r.toml")
     table = tomllib.loads(Path("deep/r.toml").read_text(encoding="utf-8"))["unify"]
-    assert (table["teacher"], table["classes"], table["out"]) == (["../low.onnx"], ["low=@../names.txt"], "u.onnx")
+    assert (table["teacher"], table["classes"], table["out"]) == (
+        ["../low.onnx"],
+        ["low=@../names.txt"],
+        "u.onnx",
+    )
     assert table["data"] == str(folder / "X.npy")  # an absolute path stays one
     values = run("unify", "--config", "deep/r.toml")
     assert values is not None

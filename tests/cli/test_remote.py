@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.teachers.remote_server import CLASSES, Server, serving
 from click.testing import CliRunner
+from tests.teachers.remote_server import CLASSES, Server, serving
 
 from consilience import Repository, SoftLabelClassifier, as_teacher
 from consilience.cli.app import app

@@ -288,7 +288,7 @@ def test_a_stream_that_dies_leaves_the_old_file(
     X.assign(day=X["day"].astype(str).where(X.index != 50, "soon")).to_parquet(tmp_path / "late.parquet")
     batches: list[int] = []
     monkeypatch.setattr(
-        "consilience.cli.progress.silent", lambda task, done, total: batches.append(done), raising=True
+        "consilience.cli.log.silent", lambda task, done, total: batches.append(done), raising=True
     )
     for ending in ("csv", "parquet", "npy", "npz", "txt"):
         out = tmp_path / f"p.{ending}"

@@ -1,11 +1,11 @@
 """Commands are made of functions, and of the declarations of options that are their parameters' defaults.
 
-A parameter's default is an `Option`, for an option of the command's own; or a class of options, or some of one by
-name, which the function gets as a dict of what was given. Where such an option chooses an object, as
+A parameter's default is an `Option`, for an option of the command's own; or a class of options, or some of
+one by name, which the function gets as a dict of what was given. Where such an option chooses an object, as
 ``--method ce`` does, the object's own options are options of the command, too: ``--temperature 3``.
 
-A command returns what ``--json`` prints, and the parts that `console.show` draws. Where the former says that it
-has not ``passed``, the exit code is 1. A parameter ``run`` gets a `Run`, which also draws the progress.
+A command returns what ``--json`` prints, and the parts that `console.show` draws. Where the former says that
+it has not ``passed``, the exit code is 1. A parameter ``run`` gets a `Run`, which also draws the progress.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import click
 from consilience._version import __version__
 from consilience.cli import library, recipe
 from consilience.cli.console import show
-from consilience.cli.declared import Slot, flag_of, parameter, written
+from consilience.cli.declared import NONE, Slot, flag_of, parameter, written
 from consilience.cli.log import current, new_log, progress_bars
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, as_keyword
 from consilience.options import Option, check_choice
@@ -34,6 +34,7 @@ from consilience.run import using
 
 _SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 _GOAL = "consilience.write_config"
+_MODELS = ("teacher", "model", "files")  # what these name may have a card, which is read, too
 
 
 class Command(click.Command):
@@ -55,7 +56,7 @@ class Command(click.Command):
         found: dict[str, dict[str, Option] | Option] = {}
         defaults = {name: one.default for name, one in inspect.signature(self.function).parameters.items()}
         for name, default in defaults.items():
-            group = default.declared() if isinstance(default, type) else default or {}
+            group = default.declared() if hasattr(default, "declared") else default or {}
             if isinstance(group, Mapping):  # an option of the command's own wins
                 group = {key: one for key, one in group.items() if one.check.read and key not in defaults}
             found[name] = group
@@ -69,7 +70,8 @@ class Command(click.Command):
             found |= group if isinstance(group, dict) else {name: group}
         slots = [(key, one) for key, one in found.items() if one.check.make is not None]
         # the student is the last to name its options: other objects keep names that they share with it
-        self.slots = {key: Slot(key, one) for key, one in sorted(slots, key=lambda slot: slot[0] == "student")}
+        slots.sort(key=lambda slot: slot[0] == "student")
+        self.slots = {key: Slot(key, one) for key, one in slots}
         for slot in self.slots.values():
             found |= slot.options({flag_of(key, one) for key, one in found.items()})
         return found
@@ -103,7 +105,8 @@ class Command(click.Command):
             if isinstance(one, click.Option) and str(one.name).rpartition("__")[2] == name:
                 if one.is_flag:
                     return (one.secondary_opts if value == "False" else one.opts)[-1]
-                return one.opts[0] if value is None else f"{one.opts[0]} {value}"
+                words = {"True": "true", "False": "false", "None": "none"}
+                return one.opts[0] if value is None else f"{one.opts[0]} {words.get(value, value)}"
         return as_keyword(name, value)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -132,6 +135,7 @@ class Command(click.Command):
     def arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of the function for what was given, with objects in their slots."""
         given = {key: values[key] for key in self.options if values[key] is not None}
+        given |= {key: None for key, value in given.items() if value is NONE}
         self._check_files(given)
         for name, slot in self.slots.items():
             inner = {
@@ -154,26 +158,29 @@ class Command(click.Command):
             lacking = [flags[other] for other in others.split() if not given.get(other)]
             if given.get(name) and lacking:
                 raise InvalidInputError(f"{flags[name]} needs {lacking[0]}. Give both, or neither.")
-        read: list[Path] = []
+        models: list[Path] = []
+        rows: list[Path] = []
         for key, value in given.items():
             if self.options[key].check.read is Path:
-                read += value if isinstance(value, list) else [value]
+                files = models if key in _MODELS else rows
+                files.extend(value if isinstance(value, list) else [value])
         for key, value in given.items():
             if self.options[key].check.read is written:
-                library.check_target(value, self.options[key].check.values, flags[key], read)
+                library.check_target(value, self.options[key].check.values, flags[key], rows, models)
 
 
 def _shared() -> list[click.Option]:
     """Return the options that all commands have. Those that are eager are read first, in this order."""
     eager: dict[str, Any] = {"is_eager": True, "expose_value": False}
-    file = {"metavar": "FILE.toml", "type": click.Path(path_type=Path)}
+    file: dict[str, Any] = {"metavar": "FILE.toml", "type": click.Path(path_type=Path)}
     return [
         click.Option(
             ["--config"], callback=_use_recipe, **file, **eager,
             help="Read options from this recipe. Options given here win over it.",
         ),
         click.Option(
-            ["--write-config"], callback=lambda ctx, _, value: ctx.meta.update({_GOAL: value}), **file, **eager,
+            ["--write-config"], **file, **eager,
+            callback=lambda ctx, _, value: ctx.meta.update({_GOAL: value}),
             help="Write the options of this command line to a recipe, and stop.",
         ),
         click.Option(

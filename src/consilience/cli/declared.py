@@ -12,6 +12,9 @@ import click
 from consilience.exceptions import InvalidInputError
 from consilience.options import Check, Option
 
+NONE = "\0none"
+"""What stands for None where it was asked for, since click's None is what was not given."""
+
 
 def path(says: str = "FILE") -> Check:
     """Return what a path may be; `says` is its place-holder in the help."""
@@ -30,7 +33,7 @@ def written(text: str) -> Path:
 
 
 def target(*endings: str) -> Check:
-    """Return what a file may be that a command writes: it has one of these endings, and is none that it reads."""
+    """Return what a file may be that a command writes: with one of these endings, and none that it reads."""
     return replace(path(), read=written, values=endings)
 
 
@@ -94,7 +97,7 @@ def read_text(key: str, option: Option, value: Any) -> Any:
         value = option.check.read(value)
     if "__" not in key:
         option.check.run(key, value)
-    return value
+    return NONE if value is None else value
 
 
 def plain(text: str) -> str:

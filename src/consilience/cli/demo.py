@@ -246,7 +246,7 @@ def _compare(
 ) -> list[tuple[dict[str, Any], Unifier]]:
     # only once: every method starts from the same outputs of the teachers on the transfer set
     logits = Unifier(teachers, disconnected="ignore").score_teachers(rows.X[rows.transfer])
-    found = []
+    found: list[tuple[dict[str, Any], Unifier]] = []
     for name in names:
         progress(task, len(found), len(names) + 1)
         found.append(unify(name, teachers, logits, rows, student, seed))
@@ -262,13 +262,13 @@ def sentences(view: Mapping[str, Any]) -> Iterator[str]:
     best, supervised = by_name[view["best"]], view["supervised"]
     sizes = sorted({len(site["classes"]) for site in sites})
     yield (
-        f"{len(sites)} sites trained on their own {sum(site['rows'] for site in sites)} labelled rows, "
-        f"and each knows {' to '.join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))} of {len(NAMES)} digits."
+        f"{len(sites)} sites trained on their own {sum(site['rows'] for site in sites)} labelled rows, and "
+        f"each knows {' to '.join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))} of {len(NAMES)} digits."
     )
     top = max(sites, key=lambda site: site["accuracy"])
     yield (
-        f"The best single site, {top['name']} ({top['model']}), is right on {percent(top['own_accuracy'])} of "
-        f"its own {len(top['classes'])} digits, and therefore on {percent(top['accuracy'])} of all."
+        f"The best single site, {top['name']} ({top['model']}), is right on {percent(top['own_accuracy'])} "
+        f"of its own {len(top['classes'])} digits, and therefore on {percent(top['accuracy'])} of all."
     )
     naive, default = by_name["SD"], by_name[DEFAULT]
     yield (

@@ -18,7 +18,7 @@ _TOP, _BOTTOM = 1.52, 0.78  # inches above and below the rows
 
 
 def draw_demo(view: Mapping[str, Any], target: Path) -> None:
-    """Draw the result of `run_demo` into a file, atomically: a row per method, a point per variant, two lines."""
+    """Draw the result of `run_demo` into a file, atomically: a row per method, and a point per variant."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -38,8 +38,8 @@ def draw_demo(view: Mapping[str, Any], target: Path) -> None:
         _draw_points(axes, family, [(100 * v["accuracy"], methods.index(v["method"])) for v in chosen], site)
     _draw_lines(axes, view, site, methods)
     about = (
-        f"Accuracy on {view['n_test']} test rows of all {len(view['classes'])} digits; five sites with different "
-        f"models and classes,\nunified on {view['n_transfer']} unlabelled rows (seed {view['seed']})"
+        f"Accuracy on {view['n_test']} rows of all {len(view['classes'])} digits; five sites with "
+        f"different models and classes,\nunified on {view['n_transfer']} rows (seed {view['seed']})"
     )
     title = "One classifier out of five that never share their data"
     figure.text(0.02, 1 - 0.16 / height, title, fontsize=15, weight="bold", color=_INK, va="top")

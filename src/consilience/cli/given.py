@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from consilience.cli import library
 from consilience.cli.declared import path, target
-from consilience.exceptions import InvalidInputError
+from consilience.exceptions import InvalidInputError, InvalidTypeError
 from consilience.options import anything, count, each, option, optional
 from consilience.run import Run
 
 _COPIES = 3  # how often rows are in memory at most
-_ROWS = ".npy, .npz (key X), .csv, .parquet or .txt (a text a line); a folder of such files or of images, or a \
-pattern such as 'rows/*.parquet'."
+_ROWS = (
+    ".npy, .npz (key X), .csv, .parquet or .txt (a text a line); a folder of such files or of images, or a "
+    "pattern such as 'rows/*.parquet'."
+)
 
 TEACHERS = option(
     each(path()),
@@ -27,8 +30,8 @@ LABELS = option(path(), "The class of each row; -1, NaN or empty where unknown."
 OPTIONAL_LABELS = option(path(), LABELS.help, default=None)
 CLASSES = option(
     each(anything("NAME=A,B,C", str)),
-    "Classes of teacher NAME, in column order. NAME is the file name without its ending. NAME=@FILE reads them "
-    "from a file: one per line, or a JSON list. Repeat.",
+    "Classes of teacher NAME, in column order. NAME is the file name without its ending. NAME=@FILE reads "
+    "them from a file: one per line, or a JSON list. Repeat.",
     default=(),
 )
 ALIASES = option(path(), 'JSON object with aliases of classes: {"automobile": "car"}.', default=None)
@@ -53,8 +56,8 @@ RAY: Any = {
     ),
     "train_workers": option(
         optional(count()),
-        "With --engine ray and a torch student: how many processes train it together, by Ray Train. By default "
-        "it learns in this process.",
+        "With --engine ray and a torch student: how many processes train it together, by Ray Train. By "
+        "default it learns in this process.",
         default=None,
     ),
 }
@@ -67,8 +70,12 @@ def open_teachers(files: Sequence[Path], given: Sequence[str]) -> list[Any]:
     """
 
     stems = [
-        library.address_name(file) if library.is_address(file) else file.absolute().name if file.is_dir() else file.stem
-        for file in files
+        library.address_name(file)
+        if kind == "server"
+        else file.absolute().name
+        if kind == "folder"
+        else file.stem
+        for file, kind in zip(files, kinds(files), strict=True)
     ]
     names = [
         stem if stems.count(stem) == 1 or library.is_address(file) else f"{file.parent.name}/{stem}"
@@ -78,16 +85,15 @@ def open_teachers(files: Sequence[Path], given: Sequence[str]) -> list[Any]:
     if repeated:
         raise InvalidInputError(f"{shown(repeated[0])} is given twice, or has the name of another teacher.")
     classes = library.parse_classes(given, names)
-    return [library.as_teacher(file, classes.get(name), name) for file, name in zip(files, names, strict=True)]
+    opened = zip(files, names, strict=True)
+    return [library.as_teacher(file, classes.get(name), name) for file, name in opened]
 
 
-def kinds(files: Iterable[Path]) -> list[str]:
+def kinds(files: Sequence[Path]) -> list[str]:
     """Return the ending of each teacher's file; "server" for an address, "folder" for a model folder."""
 
-    return [
-        "server" if library.is_address(file) else "folder" if file.is_dir() else file.suffix.lower().removeprefix(".")
-        for file in files
-    ]
+    places = ("server" if library.is_address(file) else "folder" if file.is_dir() else None for file in files)
+    return [place or file.suffix.lower().removeprefix(".") for file, place in zip(files, places, strict=True)]
 
 
 def shown(file: Path) -> str:
@@ -104,6 +110,17 @@ def read_rows(file: Path, teachers: Sequence[Any], run: Run, drop: Sequence[str]
 
     rows = library.open_files(file, "--data", library.column_kinds(teachers), drop)
     return rows.all(run) if _COPIES * rows.n_bytes <= library.memory_budget(run) else rows
+
+
+@contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """Name the file of rows in what scikit-learn says of them: it knows of no file."""
+    try:
+        yield
+    except InvalidInputError as error:
+        if type(error) not in (InvalidInputError, InvalidTypeError) or error.__cause__ is None:
+            raise
+        raise error.changed(message=f"{file}: {error.message}") from error.__cause__
 
 
 def first_rows(X: Any) -> Any:

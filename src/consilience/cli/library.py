@@ -1,4 +1,4 @@
-"""What commands call of the library. Each is imported when a command asks for it, so that ``--help`` is quick."""
+"""What commands call of the library, imported when a command asks for it: ``--help`` is quick."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Log:
             self.tell("info", "finished", message, exit_code=exit_code, seconds=seconds)
 
     def tell(self, level: str, event: str, message: str, **data: Any) -> None:
-        """Say something in a line: its level, the kind of event in a word, the sentence, data for machines."""
+        """Say a sentence: of a level, with the kind of event in a word, and data for machines."""
         message = " ".join(message.split())
         if event == "warning":
             self.warnings.append({"category": data["category"], "message": message})
@@ -106,7 +106,7 @@ def progress_bars(*, quiet: bool = False) -> Iterator[Progress]:
 
 
 class Reports:
-    """Show how far tasks are: by rich's bars; or by lines, one every few seconds and at the end of a long task.
+    """Show how far tasks are: by rich's bars, or by lines every few seconds and at the end of a long task.
 
     `bars` of rich's also know how fast the tasks are.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,11 @@ from consilience.cli.given import (
     shown,
 )
 from consilience.exceptions import InvalidInputError
-from consilience.options import anything, count, each, flag, number, option, optional, size
+from consilience.methods import METHODS
+from consilience.options import anything, choice, count, each, flag, number, option, optional, size
+from consilience.students import STUDENT
 
 Result = tuple[dict[str, Any], Any]
-_STUDENT = anything("NAME", str)
 
 
 def inspect(
@@ -131,15 +133,14 @@ def compare(
     teacher: list[Path] = TEACHERS,
     data: Path = DATA,
     labels: Path | None = OPTIONAL_LABELS,
-    methods: Sequence[str] = option(
-        each(anything("NAME", str)),
-        "A method to compare. Repeat.  [default: auto, ranks, mf-lf, ce and sd]",
+    method: Sequence[str] = option(
+        each(choice(*METHODS)),
+        "A method to compare. Repeat.",
         default=("auto", "ranks", "mf-lf", "ce", "sd"),
-        flag="--method",
     ),
     quick: bool = option(flag(), "Vary only the method and balancing.", default=False),
     student: str | None = option(
-        _STUDENT, "What learns; by default logistic, the cheapest, and for texts ngrams.", default=None
+        STUDENT, "What learns; by default logistic, the cheapest, and for texts ngrams.", default=None
     ),
     max_rows: int = option(
         count(at_least=4), "Use at most this many rows, evenly spaced.", default=2000, flag="--rows"
@@ -165,7 +166,7 @@ def compare(
     found = unifier.compare(
         X,
         read_labels(labels, X),
-        methods=methods,
+        methods=method,
         teacher_temperatures=(None,) if quick else (None, "agreement"),
         self_label=(False,) if quick else (False, True),
         student=student or ("ngrams" if library.holds_texts(X) else "logistic"),
@@ -186,7 +187,7 @@ def evaluate(
         TEACHERS.check, "A teacher to compare the model with. Repeat.", default=(), flag="--teacher -t"
     ),
     student: str | None = option(
-        _STUDENT, "Also train this student on these labels alone, cross-validated; or auto.", default=None
+        STUDENT, "Also train this student on these labels alone, cross-validated; or auto.", default=None
     ),
     n_folds: int = option(count(at_least=2), "Folds of that cross-validation.", default=5, flag="--folds"),
     n_bins: int = option(count(), "Bins of the calibration error.", default=15, flag="--bins"),
@@ -255,8 +256,8 @@ def predict(
     data: Path = DATA,
     out: Path = option(
         target(".csv", ".parquet", ".npz", ".npy", ".txt"),
-        "Write predictions here: .csv or .parquet (label and probabilities), .npz, .npy (probabilities) or .txt "
-        "(a label per line).",
+        "Write predictions here: .csv or .parquet (label and probabilities), .npz, .npy (probabilities) or "
+        ".txt (a label per line).",
     ),
     keep: Sequence[str] = option(
         each(anything("COLUMN", str)),
@@ -320,10 +321,9 @@ def serve(
     with library.ModelServer(library.ServedModel(model, name), host, port) as server:
         address = {"model": str(model), "url": server.url}
         show(address, f"The model is at {server.url}. Stop with Ctrl-C.")
-        try:
+        with suppress(KeyboardInterrupt):
             server.serve_forever()
-        except KeyboardInterrupt:
-            return None
+    return None
 
 
 def cache(

@@ -132,8 +132,9 @@ def write_recipe(file: Path, command: Any, path: str, values: Mapping[str, Any])
     try:
         encoded = "\n".join([*lines, ""]).encode()
     except UnicodeEncodeError as error:
+        bad = shown(error.object[error.start :])
         raise InvalidInputError(
-            f"--write-config: {shown(error.object[error.start :])} is not UTF-8, and TOML is. Rename the file."
+            f"--write-config: {bad} is not UTF-8, and TOML is. Rename the file."
         ) from error
     with library.replacing(file) as opened:
         opened.write(encoded)

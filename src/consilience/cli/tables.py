@@ -40,7 +40,7 @@ def space_view(space: Any, kinds: Sequence[str]) -> dict[str, Any]:
 
 def space(view: Mapping[str, Any]) -> Iterator[Any]:
     """Draw the result of `space_view`, and what models take and give."""
-    teachers, groups = view["teachers"], view["components"]
+    teachers, groups, between = view["teachers"], view["components"], library.BETWEEN_GROUPS
     yield f"[bold]{counted(view['n_classes'], 'class')} from {counted(len(teachers), 'teacher')}[/]"
     yield table({**_TEACHER, "which": lambda row: shorten(row["classes"])}, teachers)
     if 1 < len(teachers) <= MOST_OVERLAPS:
@@ -59,7 +59,7 @@ def space(view: Mapping[str, Any]) -> Iterator[Any]:
     else:
         yield f"{len(groups)} components, which share no classes:"
         yield from (f"  {escape(shorten(group))}" for group in groups)
-        yield f"Their outputs for a row do not determine how mass splits between them. {library.BETWEEN_GROUPS}"
+        yield f"Their outputs for a row do not determine how mass splits between them. {between}"
     inputs = [row for teacher in teachers for row in _inputs(teacher)]
     if inputs:
         yield "\n[bold]What the models take and give[/]"
@@ -153,9 +153,7 @@ def _about_student(model: Any, student: Any) -> dict[str, Any]:
     }
 
 
-def _learnt(
-    view: Mapping[str, Any], columns: Mapping[str, Any], more: Mapping[str, str | None]
-) -> Iterator[Any]:
+def _learnt(view: Mapping[str, Any], columns: dict[str, Any], more: dict[str, str | None]) -> Iterator[Any]:
     """Draw teachers, what was done with the columns of a mixed table, and what is said of every student."""
     yield table(_TEACHER | columns, view["teachers"])
     notes = list((view["encoding"] or {}).items())
@@ -193,8 +191,8 @@ def unified(view: Mapping[str, Any]) -> Iterator[Any]:
         f"neighbours {100 * view['neighbor_weight']:.0f}%": view["neighbor_weight"] > 0,
         "balanced": view["balanced"],
     }
-    columns = {">abstains on": f"{{abstentions}} of {view['n_rows']} rows"}
-    more = {"method": ", ".join(note for note, holds in notes.items() if holds)}
+    columns: dict[str, Any] = {">abstains on": f"{{abstentions}} of {view['n_rows']} rows"}
+    more: dict[str, str | None] = {"method": ", ".join(note for note, holds in notes.items() if holds)}
     more |= {"soft labels": view["soft_labels"], "report": view["report"]}
     return _learnt(
         view, columns | ({">temperature": "{temperature:.2f}"} if view["calibrated"] else {}), more
@@ -202,7 +200,7 @@ def unified(view: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def distilled_view(distiller: Any, alone: Any, kinds: Sequence[str], test: Any) -> dict[str, Any]:
-    """Return the results of a distiller, and of the same student trained without teachers, if there is one."""
+    """Return the results of a distiller, and of the same student without teachers, if there is one."""
     if test is not None:  # rows without a label have nothing to be compared with
         classes, codes = library.labels_of(test[1], where="--test-labels", at_least=0)
         test = library.take_rows(test[0], codes >= 0), classes[codes[codes >= 0]]
@@ -241,7 +239,7 @@ def distilled_view(distiller: Any, alone: Any, kinds: Sequence[str], test: Any) 
 
 def distilled(view: Mapping[str, Any]) -> Iterator[Any]:
     """Draw the summary of ``consilience distil``."""
-    columns = {
+    columns: dict[str, Any] = {
         ">weight": lambda row: (
             f"{row['weight']:.2f}" if row["weight"] or row["reliability"] != 0 else "dropped"
         ),
@@ -283,7 +281,7 @@ def clustered_view(model: Any, X: Any, y: Any, truth: Any) -> dict[str, Any]:
 
 def clustered(view: Mapping[str, Any]) -> list[Any]:
     """Draw the result of `clustered_view`."""
-    columns = {
+    columns: dict[str, Any] = {
         ">cluster": "{cluster}",
         ">rows": "{rows}",
         ">share": "{share:.1%}",
@@ -306,7 +304,11 @@ def clustered(view: Mapping[str, Any]) -> list[Any]:
 def checks(view: Mapping[str, Any]) -> list[Any]:
     """Draw the checks of ``consilience verify``."""
     words = {True: "passed", False: "failed", None: "not checked"}
-    columns = {"check": "{name}", "result": lambda row: words[row["passed"]], "what was found": "{found}"}
+    columns: dict[str, Any] = {
+        "check": "{name}",
+        "result": lambda row: words[row["passed"]],
+        "what was found": "{found}",
+    }
     failed = [check for check in view["checks"] if check["passed"] is False]
     ending = f"{counted(len(failed), 'check')} failed." if failed else "The model is what its card says."
     return [table(columns, view["checks"], bold=failed), ending]
@@ -316,7 +318,7 @@ def predicted(view: Mapping[str, Any]) -> list[Any]:
     """Draw how many rows were given each class, the most frequent first."""
     rows = sorted(zip(view["classes"], view["counts"], strict=True), key=lambda row: -row[1])
     shown = [*rows[:MOST], *([("...", sum(n for _, n in rows[MOST:]))] if len(rows) > MOST else [])]
-    columns = {
+    columns: dict[str, Any] = {
         "class": lambda row: row[0],
         ">rows": lambda row: row[1],
         ">share": lambda row: percent(row[1] / view["n_rows"]),
@@ -340,7 +342,7 @@ def contents(view: Mapping[str, Any]) -> Iterator[Any]:
         yield "" if view["n_trainings"] else "The cache is empty."
         return
     yield f"[bold]{counted(len(models), 'model')}, {view['n_rows']:,} rows, {size_text(view['n_bytes'])}[/]"
-    columns = {
+    columns: dict[str, Any] = {
         "model": lambda row: row["teacher"] or f"unknown ({row['key'][:8]})",
         ">classes": lambda row: row["n_classes"],
         ">rows": "{n_rows:,}",
@@ -373,7 +375,7 @@ def demo(view: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _sites(sites: Sequence[Mapping[str, Any]]) -> Any:
-    columns = {
+    columns: dict[str, Any] = {
         "site": "{name}",
         "model": "{model}",
         ">rows": "{rows}",
@@ -385,7 +387,7 @@ def _sites(sites: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _variants(variants: Sequence[Mapping[str, Any]], best: str | None = None) -> Any:
-    columns = {
+    columns: dict[str, Any] = {
         "method": "{name}",
         "how": lambda row: _FAMILIES.get(row["family"], row["family"]),
         ">accuracy": "{accuracy:.1%}",

@@ -27,6 +27,7 @@ from consilience.cli.given import (
     TEST_LABELS,
     check_ending,
     kinds,
+    naming,
     open_teachers,
     read_labels,
     read_rows,
@@ -104,7 +105,8 @@ def unify(
             "neighbor_weight",
             "seconds",
         )
-        unifier.fit(X, y)
+        with naming(data):
+            unifier.fit(X, y)
         found = {name: getattr(unifier, f"{name}_") for name in names}
         found["space"] = unifier.label_space_
     view = tables.unified_view(unifier, found, kinds(teacher), y, test) | {"n_rows": len(X)}
@@ -162,7 +164,8 @@ def distil(
     test = read_test(test_data, test_labels, X, data, drop)
     distiller = library.CrossTaskDistiller(teachers or None, **options, random_state=random_state, run=run)
     check_ending(out, X, distiller.student)
-    distiller.fit(X, y)
+    with naming(data):
+        distiller.fit(X, y)
     alone = None
     if compare:
         alone = library.CrossTaskDistiller(
@@ -207,9 +210,9 @@ def rank(
     teachers = {one.name: one for one in open_teachers(teacher, classes)}
     _embed(teachers, teacher, embed)
     X = read_rows(data, list(teachers.values()), run, drop)
-    ranking = library.rank_teachers(
-        teachers, X, read_labels(labels, X), **options, random_state=random_state, run=run
-    )
+    y = read_labels(labels, X)
+    library.labels_of(y, len(X), where="--labels", at_least=2)  # says what is wrong in the option's name
+    ranking = library.rank_teachers(teachers, X, y, **options, random_state=random_state, run=run)
     view = ranking.to_dict() | {"seed": random_state}
     first = view["teachers"][0]
     if first["error"] is not None:
@@ -274,7 +277,9 @@ def cluster(
     rows = library.open_files(data, "--data").all(None)
     X = rows.reshape(len(rows), -1) if rows.ndim > 2 else rows
     y, classes = read_labels(labels, X), read_labels(truth, X, "--truth")
-    model = library.CollisionClustering(**options, random_state=random_state, run=run).fit(X, y)
+    model = library.CollisionClustering(**options, random_state=random_state, run=run)
+    with naming(data):
+        model.fit(X, y)
     library.write_clusters(out, model.labels_)
     if report is not None:
         model.report(report, X, classes)

@@ -215,8 +215,8 @@ class DistilOptions(Options):
     )
     student: Any = option(
         STUDENT,
-        "What learns; see `Unifier`. Networks and the default student are trained for 800 steps or more, without held-out "
-        "rows. Give a `consilience.students.Network` to choose otherwise.",
+        "What learns; see `Unifier`. Networks and the default student are trained for 800 steps or more, "
+        "without held-out rows. Give a `consilience.students.Network` to choose otherwise.",
         default=None,
     )
     loss: Any = option(

@@ -139,7 +139,7 @@ def _entries(y: Any, where: str) -> NDArray[Any] | list[Any]:
         y = y.detach().cpu()
     if hasattr(y, "__array__") and not hasattr(y, "shape"):
         y = np.asarray(y)
-    shape = getattr(y, "shape", (0,))
+    shape: tuple[int, ...] = getattr(y, "shape", (0,))
     if len(shape) == 2 and shape[1] == 1:
         from sklearn.exceptions import DataConversionWarning
 
@@ -175,8 +175,8 @@ def _is_missing(value: Any) -> bool:
 def _no_label(value: Any, row: int, where: str) -> InvalidInputError:
     head = "Complex data not supported: " if isinstance(value, complex) else ""  # scikit-learn's words
     return InvalidInputError(
-        f"{head}{where} has {shown(value)} in row {{row}}; labels are text, or finite numbers (as floats, up to "
-        "2^53). Give None for no label.",
+        f"{head}{where} has {shown(value)} in row {{row}}; labels are text, or finite numbers (as floats, up "
+        "to 2^53). Give None for no label.",
         row=row,
     )
 
@@ -186,8 +186,8 @@ def _check_enough(found: list[Any], at_least: int, where: str, minus_one: bool) 
     if len(found) < at_least:
         what = f"one class, {found[0]!r}" if found else "no labels"
         raise InvalidInputError(
-            f"{where} has {what}; give labels of {counted(max(at_least, 1), 'class')} or more, and None, NaN or -1 "
-            f"for rows without one.{hint}"
+            f"{where} has {what}; give labels of {counted(max(at_least, 1), 'class')} or more, and None, NaN "
+            f"or -1 for rows without one.{hint}"
         )
     if minus_one and found == [1]:
         warn(

@@ -85,8 +85,9 @@ class LabelSpace:
         for values, name in zip(lists, self.names, strict=True):
             if kind_of(values[0]) != kind_of(lists[0][0]):
                 raise LabelSpaceError(
-                    f"Classes of {self.names[0]!r} are {kind_of(lists[0][0])} ({shorten(lists[0], 3)}) and those of "
-                    f"{name!r} are {kind_of(values[0])} ({shorten(values, 3)}). Make them one kind, such as str."
+                    f"Classes of {self.names[0]!r} are {kind_of(lists[0][0])} ({shorten(lists[0], 3)}) and "
+                    f"those of {name!r} are {kind_of(values[0])} ({shorten(values, 3)}). Make them one kind, "
+                    "such as str."
                 )
         self._aliases = resolve_aliases(aliases or {})
         known = {value for values in lists for value in values}
@@ -153,7 +154,8 @@ class LabelSpace:
         """
         from consilience.labels.reader import read_labels
 
-        return read_labels(labels, rows, classes=self.classes, aliases=self._aliases, others=others, **options)
+        known: dict[str, Any] = {"classes": self.classes, "aliases": self._aliases}
+        return read_labels(labels, rows, **known, others=others, **options)
 
     def encode(self, labels: Iterable[Any], where: str = "y") -> NDArray[np.intp]:
         """Return the position of each label in `classes`, -1 where there is none.
@@ -245,7 +247,7 @@ def class_list(values: ArrayLike, where: str = "classes") -> list[Any]:
             f"{where} is {shown(values)}; give a list with one name per class, in the order of the columns."
         )
     raw = values.tolist() if isinstance(values, np.ndarray) else values
-    names = [value.item() if isinstance(value, np.generic) else value for value in raw]  # type: ignore[union-attr]
+    names = [value.item() if isinstance(value, np.generic) else value for value in raw]
     if not names:
         raise LabelSpaceError(f"{where} is empty. Give at least one class.")
     for value in names:
@@ -271,13 +273,14 @@ def check_exact(names: list[Any], where: str) -> None:
     cut = next((name for name in names if isinstance(name, str) and "\0" in name), None)
     if cut is not None:
         raise LabelSpaceError(
-            f"{where} has the name {cut!r} with a NUL character, which arrays drop at the end of a text. Remove it."
+            f"{where} has the name {cut!r} with a NUL character, which arrays drop at the end of a text. "
+            "Remove it."
         )
     array = np.asarray(names)
     if array.dtype.kind == "O" or array.tolist() != names:
         raise LabelSpaceError(
-            f"{where} has the number {shown(max(names, key=abs))}, which an array cannot hold exactly beside the "
-            "others. Give the classes as text."
+            f"{where} has the number {shown(max(names, key=abs))}, which an array cannot hold exactly beside "
+            "the others. Give the classes as text."
         )
 
 
@@ -300,7 +303,9 @@ def resolve_aliases(aliases: Mapping[Any, Any]) -> dict[Any, Any]:
         while seen[-1] in aliases:
             name = aliases[seen[-1]]
             if not isinstance(name, str | int | float):
-                raise LabelSpaceError(f"aliases rename {seen[-1]!r} to {shown(name)}; names are text or numbers.")
+                raise LabelSpaceError(
+                    f"aliases rename {seen[-1]!r} to {shown(name)}; names are text or numbers."
+                )
             if name in seen:
                 raise LabelSpaceError(f"aliases form a cycle: {' -> '.join(map(repr, [*seen, name]))}.")
             seen.append(name)

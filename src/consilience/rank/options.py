@@ -33,7 +33,12 @@ class Metric(Options):
     highest: ClassVar[float] = math.inf
     """The largest score there can be; intervals end there."""
 
-    n_bootstrap: int = option(count(), "Resamples of the rows behind the interval of a score.", default=200, flag="--bootstrap")
+    n_bootstrap: int = option(
+        count(),
+        "Resamples of the rows behind the interval of a score.",
+        default=200,
+        flag="--bootstrap",
+    )
 
 
 class OutputMetric(Metric):

@@ -22,8 +22,8 @@ class UnifierOptions(Options):
         STUDENT,
         "What learns: 'logistic', 'forest', 'boosting', 'mlp' or 'torch', for texts 'ngrams'; one of "
         "`consilience.students` with options, such as ``students.Logistic(loss='collision')``; a "
-        "scikit-learn classifier; a `torch.nn.Module` or a factory of one. By default 'ngrams' for texts and a "
-        "two-layer network otherwise: in torch if it is installed, else in scikit-learn.",
+        "scikit-learn classifier; a `torch.nn.Module` or a factory of one. By default 'ngrams' for texts "
+        "and a two-layer network otherwise: in torch if it is installed, else in scikit-learn.",
         default=None,
     )
     method: Any = option(
