@@ -33,6 +33,7 @@ from benchmarks.papers import (
 from benchmarks.papers import render as papers
 from benchmarks.papers.noise_rate import RESULTS as NOISE_RATE_RESULTS
 from benchmarks.repository import render as repository
+from benchmarks.results import source
 from benchmarks.scale import records as scale_records
 from benchmarks.scale import render as scale
 from consilience.cli import console
@@ -142,10 +143,7 @@ def speed_table() -> str:
         [r["name"], _value(r), _goal(r), _seconds(r["ours"]), _seconds(r["peer"]), r["note"]]
         for r in latest.values()
     ]
-    commits = sorted({r["commit"][:12] for r in latest.values()})
-    commands = sorted({r["command"] for r in latest.values()})
-    source = f"Commit {', '.join(commits)}; `{'`, `'.join(commands)}`."
-    return f"{table(['what', 'result', 'goal', 'ours', 'peer', 'note'], rows)}\n\n{source}"
+    return f"{table(['what', 'result', 'goal', 'ours', 'peer', 'note'], rows)}\n\n{source(latest.values())}"
 
 
 def _value(record: Mapping[str, Any]) -> str:

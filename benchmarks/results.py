@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 OWN = Path("benchmark-results")  # in the current folder; git ignores it
@@ -64,6 +65,22 @@ def commit() -> str:
     head = _git("rev-parse", "HEAD")
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", "src", "benchmarks/*.py")
     return (head or "unknown") + (DIRTY if changed else "")
+
+
+def source(records: Iterable[Mapping[str, Any]]) -> str:
+    """Return a sentence that names the programs and commits behind some records.
+
+    The options of each run stand in its record, so a page need not repeat them.
+
+    Examples
+    --------
+    >>> source([{"command": "python -m benchmarks.speed --seed 0", "commit": "c" * 40}])
+    '`python -m benchmarks.speed`, commits cccccccccccc.'
+    """
+    found = list(records)
+    programs = sorted({" ".join(record["command"].split()[:3]) for record in found})
+    commits = sorted({record["commit"][:12] + record["commit"][40:] for record in found})
+    return f"`{'`, `'.join(programs)}`, commits {', '.join(commits)}."
 
 
 def _git(*words: str) -> str:

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import wilcoxon
 
+from benchmarks.results import source
+
 LEAST_TRIALS = 5  # with fewer, a signed-rank test cannot reject at ALPHA
 ALPHA = 0.05
 
@@ -155,7 +157,7 @@ def _section(claim: Claim) -> str:
     if claim.remark:
         lines.append(claim.remark)
     if claim.records:
-        lines.append(_commands(claim.records))
+        lines.append(source(claim.records))
     return "\n\n".join(lines)
 
 
@@ -187,10 +189,3 @@ def _trials(checks: Sequence[Check]) -> str:
     if not counts:
         return ""
     return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-
-
-def _commands(records: Sequence[Mapping[str, Any]]) -> str:
-    commits: dict[str, set[str]] = {}
-    for record in records:
-        commits.setdefault(record["command"], set()).add(record["commit"][:12])
-    return "\n".join(f"- `{name}` (commit {', '.join(sorted(commits[name]))})" for name in sorted(commits))

@@ -42,9 +42,10 @@ from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.default import CROWDS, Task, make_task, table
 from benchmarks.papers.sources import DATA_VARIABLE
+from benchmarks.results import source
 from consilience import AliasWarning, suggest_aliases
 from consilience.inspect import AliasSuggestions
-from consilience.kernels.threads import one_thread
+from consilience.kernels.compiled import one_thread
 from consilience.labels import LabelSpace
 from consilience.teachers import as_teacher
 from consilience.unify.alias_warnings import warn_of_names
@@ -211,8 +212,6 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
     latest = {
         tuple(trial[key] for key in ("data", "setting", "crowd", "rows", "seed")): trial for trial in trials
     }
-    commands = sorted({trial["command"] for trial in latest.values()})
-    commits = sorted({trial["commit"][:12] + trial["commit"][40:] for trial in latest.values()})
     seeds = sorted({trial["seed"] for trial in latest.values()})
     head = [
         "rows", "data", "teachers", "trials", "true pairs", "found", "precision", "recall",
@@ -234,7 +233,7 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
     return (
-        f"Seeds {seeds[0]} to {seeds[-1]}, commit {', '.join(commits)}: `{'`, `'.join(commands)}`\n\n"
+        f"Seeds {seeds[0]} to {seeds[-1]}, {source(latest.values())}\n\n"
         "**Trained teachers.** They learnt 40 to 100 rows of each class. All rows are of known classes.\n\n"
         f"{table(trained)}\n\n"
         "**Hard trials.** Half of them have teachers that share no class. Teachers learnt 6 to 150 rows of "

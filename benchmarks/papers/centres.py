@@ -35,6 +35,7 @@ from sklearn.neural_network import MLPClassifier
 from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import DATA_VARIABLE, load
+from benchmarks.results import source
 from consilience import as_teacher, cost_matrix
 from consilience.transport import Embedding, ncm_accuracy
 
@@ -159,8 +160,7 @@ def render_shift(trials: Sequence[Mapping[str, Any]]) -> str:
 
 def _about(trials: Sequence[Mapping[str, Any]]) -> str:
     seeds = sorted({trial["seed"] for trial in trials})
-    commands = sorted({trial["command"] for trial in trials})
-    return f"Means over seeds {seeds[0]} to {seeds[-1]}; `{'`, `'.join(commands)}`."
+    return f"Means over seeds {seeds[0]} to {seeds[-1]}; {source(trials)}"
 
 
 def _load(name: str, folder: Path | None) -> tuple[NDArray[Any], NDArray[Any]]:

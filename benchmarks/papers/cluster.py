@@ -39,6 +39,7 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import Source, load
+from benchmarks.results import source
 from consilience import CollisionClustering, ConvergenceWarning, CoverageWarning, clustering_accuracy
 from consilience.cluster import Network
 from consilience.cluster.options import LOSSES
@@ -252,9 +253,7 @@ def _cells(trials: Sequence[Mapping[str, Any]], metric: str) -> dict[str, str]:
 
 def _source(trials: Sequence[Mapping[str, Any]]) -> str:
     rows, seeds = trials[0]["setting"]["rows"], {trial["seed"] for trial in trials}
-    commits = ", ".join(sorted({trial["commit"][:12] + trial["commit"][40:] for trial in trials}))
-    commands = "`, `".join(sorted({trial["command"] for trial in trials}))
-    return f"At most {rows:,} rows, {len(seeds)} trials; commit {commits}; `{commands}`."
+    return f"At most {rows:,} rows, {len(seeds)} trials; {source(trials)}"
 
 
 def _parser() -> argparse.ArgumentParser:

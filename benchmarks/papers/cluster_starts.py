@@ -43,6 +43,7 @@ from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.cluster import Rows
 from benchmarks.papers.sources import DATA_VARIABLE, load
+from benchmarks.results import source
 from consilience import CollisionClustering, ConvergenceWarning, CoverageWarning, clustering_accuracy
 
 RESULTS = records.FOLDER / "cluster_starts.jsonl"
@@ -184,9 +185,8 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
         if every:
             lines.append(["mean", sizes, str(len(every)), *_cells(every)])
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    commits = ", ".join(sorted({trial["commit"][:12] + trial["commit"][40:] for trial in trials}))
     rows = max(trial["setting"]["rows"] for trial in trials)
-    return f"{text}\n\nAt most {rows:,} rows; commit {commits}.\n\n{records.folded_commands(trials)}"
+    return f"{text}\n\nAt most {rows:,} rows; {source(trials)}"
 
 
 def _cells(scores: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -27,9 +27,10 @@ from scipy.stats import spearmanr
 from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.default import CROWDS, SETTINGS, SIZES, Task, make_task, table
+from benchmarks.results import source
 from consilience import Unifier, as_teacher
 from consilience.inspect.comparison import Configuration
-from consilience.kernels.threads import one_thread
+from consilience.kernels.compiled import one_thread
 
 RESULTS = records.FOLDER / "compare.jsonl"
 DEFAULT = "auto, balanced"
@@ -111,11 +112,10 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
         points = [np.mean([lost(trial, choose(trial)) for trial in group]) for choose in choices.values()]
         lines.append([name, str(len(group)), *rho, *(f"{value:.1f}" for value in points)])
     ways = len(next(iter(latest.values()))["rows"])
-    commands = sorted({trial["command"] for trial in trials})
     seeds = sorted({trial["seed"] for trial in trials})
     about = (
         f"{ways} settings in each trial, seeds from {seeds[0]}. Points lost are against the best of them on "
-        f"test rows, chosen in hindsight. `{'`, `'.join(commands)}`"
+        f"test rows, chosen in hindsight. {source(trials)}"
     )
     return (
         about

@@ -41,8 +41,9 @@ from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import load
 from benchmarks.papers.trials import Range, random_classes
+from benchmarks.results import source
 from consilience import Unifier, as_teacher
-from consilience.kernels.threads import one_thread
+from consilience.kernels.compiled import one_thread
 
 RESULTS = records.FOLDER / "default.jsonl"
 Floats = NDArray[np.float64]
@@ -273,7 +274,7 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
         _gains(latest),
         "Options on top of `auto`, in points against `auto`, over all data sets:",
         _options(latest),
-        records.folded_commands(trials),
+        source(trials),
     ]
     return "\n\n".join(parts)
 

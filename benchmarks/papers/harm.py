@@ -40,6 +40,7 @@ from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import Source, load
 from benchmarks.papers.windows import student_view, train_network
+from benchmarks.results import source
 from consilience import CrossTaskDistiller, as_teacher
 
 RESULTS = records.FOLDER / "harm.jsonl"
@@ -241,13 +242,7 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
     head += ["lose over 1 before", "gains kept"]
     lines = [head, ["---"] * len(head), *([*map(str, key), *_figures(groups[key])] for key in keys)]
     seeds = sorted({trial["seed"] for trial in trials})
-    commits = sorted({trial["commit"][:12] for trial in trials})
-    data = sorted({trial["setting"]["data"] for trial in trials})
-    commands = ", ".join(f"`python -m benchmarks.papers.harm --data {name}`" for name in data)
-    about = (
-        f"Seeds {seeds[0]} to {seeds[-1]}; 5, 10, 20 labels per class; {commands}, "
-        f"commits {', '.join(commits)}."
-    )
+    about = f"Seeds {seeds[0]} to {seeds[-1]}; 5, 10, 20 labels per class; {source(trials)}"
     return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", about])
 
 

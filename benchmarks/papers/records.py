@@ -7,7 +7,7 @@ import json
 import platform
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -93,18 +93,6 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
         except json.JSONDecodeError:
             continue
         yield record | {"command": _explicit(record)}
-
-
-def folded_commands(trials: Iterable[Mapping[str, Any]]) -> str:
-    """Return the commands behind a table as Markdown that stays folded until someone wants to run them.
-
-    Examples
-    --------
-    >>> print(folded_commands([{"command": "python -m benchmarks.papers.noisy"}]).splitlines()[3])
-    - `python -m benchmarks.papers.noisy`
-    """
-    commands = "\n".join(f"- `{command}`" for command in sorted({trial["command"] for trial in trials}))
-    return f"<details>\n<summary>Commands</summary>\n\n{commands}\n\n</details>"
 
 
 def _explicit(record: Mapping[str, Any]) -> str:

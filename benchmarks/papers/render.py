@@ -19,7 +19,7 @@ from scipy.stats import wilcoxon
 
 from benchmarks.papers import records
 from benchmarks.papers.unify import RESULTS, SENSITIVITIES
-from benchmarks.results import OWN
+from benchmarks.results import OWN, source
 
 PUBLISHED = Path(__file__).parent / "published.json"
 ALPHA = 0.01  # the paper's
@@ -107,7 +107,7 @@ def render_noisy(trials: Sequence[Mapping[str, Any]]) -> str:
             "loss",
         )
         title = f"{setting['data']}, {setting['rows']:,} rows, {setting['epochs']} epochs"
-        parts.append(f"### Noisy labels ({title})\n\n{table}\n\n{_provenance(members)}")
+        parts.append(f"### Noisy labels ({title})\n\n{table}\n\n{source(members)}")
     return "\n\n".join(parts)
 
 
@@ -133,7 +133,7 @@ def render_noise_rate(trials: Sequence[Mapping[str, Any]]) -> str:
         members = [trial for some in by_rate.values() for trial in some]
         title = f"**{data}**, at most {rows:,} rows, {columns[0].n_trials} trials"
         table = _markdown([column.title for column in columns], cells, "method")
-        tables.append(f"{title}\n\n{table}\n\n{_provenance(members)}")
+        tables.append(f"{title}\n\n{table}\n\n{source(members)}")
     return "\n\n".join(tables)
 
 
@@ -198,7 +198,7 @@ def _table(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) ->
             titles.append(f"{configuration}: {name}, published")
             values = published["unify"][configuration][name]
             columns.append({method: f"{value:.4f}".lstrip("0") for method, value in values.items()})
-    return f"## Table 2 on {_describe(trials[0])}\n\n{_markdown(titles, columns)}\n\n{_provenance(trials)}"
+    return f"## Table 2 on {_describe(trials[0])}\n\n{_markdown(titles, columns)}\n\n{source(trials)}"
 
 
 def _sensitivity(experiment: str, trials: Sequence[Mapping[str, Any]]) -> str:
@@ -213,7 +213,7 @@ def _sensitivity(experiment: str, trials: Sequence[Mapping[str, Any]]) -> str:
     configuration = trials[0]["setting"]["configuration"]
     return (
         f"## Sensitivity to {experiment} on {_describe(trials[0])}, {configuration} classes\n\n"
-        f"{table}\n\n{_provenance(trials)}"
+        f"{table}\n\n{source(trials)}"
     )
 
 
@@ -237,15 +237,6 @@ def _markdown(titles: Sequence[str], columns: Sequence[Mapping[str, str]], corne
     lines = [head, ["---"] * len(head)]
     lines += [[name, *(column.get(name, "") for column in columns)] for name in names]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _provenance(trials: Sequence[Mapping[str, Any]]) -> str:
-    commits = sorted({trial["commit"][:12] + trial["commit"][40:] for trial in trials})
-    commands = sorted({trial["command"] for trial in trials})
-    dates = sorted(trial["date"][:10] for trial in trials)
-    runs = "\n".join(f"- `{command}`" for command in commands)
-    span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-    return f"Commit {', '.join(commits)}; {span}:\n\n{runs}"
 
 
 def _legend(published: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.papers import records
+from benchmarks.results import source
 
 RESULTS = records.FOLDER / "assess.jsonl"
 COARSE_RESULTS = records.FOLDER / "coarse.jsonl"
@@ -324,6 +325,4 @@ def _source(found: Sequence[Mapping[str, Any]]) -> str:
         for record in found
         for origin in record.get("origins", [(record.get("command"), record.get("commit"))])
     ]
-    commits = sorted({commit[:12] + commit[40:] for _, commit in origins})
-    commands = sorted({command for command, _ in origins})
-    return f"Commit {', '.join(commits)}:\n\n" + "\n".join(f"- `{command}`" for command in commands)
+    return source({"command": command, "commit": commit} for command, commit in origins)

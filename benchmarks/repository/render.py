@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.repository.run import EVERY, RESULTS, SHARE
+from benchmarks.results import source
 
 Record = Mapping[str, Any]
 REGRET_GOAL, SECONDS_GOAL = 1.0, 2.0
@@ -45,7 +46,7 @@ def render(records: Sequence[Record]) -> str:
     fewer = [r for r in records if r not in whole]
     confirmed = [r for r in whole if r["role"] == "confirm"]
     parts = [_methods(confirmed, size) for size in sorted({r["models"] for r in confirmed}, reverse=True)]
-    parts += [_by_data(whole, fewer), _truths(confirmed), _sources(records)]
+    parts += [_by_data(whole, fewer), _truths(confirmed), source(records)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -136,12 +137,6 @@ def _truths(records: Sequence[Record]) -> str:
 
 def _mean(records: Sequence[Record], truth: str, key: str) -> float:
     return float(np.mean([r["truths"][truth][key] for r in records]))
-
-
-def _sources(records: Sequence[Record]) -> str:
-    commits = sorted({r["commit"][:12] for r in records})
-    commands = sorted({r["command"] for r in records})
-    return f"Commit {', '.join(commits)}:\n\n" + "\n".join(f"- `{command}`" for command in commands)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.results import source
 from benchmarks.scale import on_paper
 from benchmarks.scale.on_paper import Measured, Step
 
@@ -215,10 +216,8 @@ def _load(record: Record) -> str:
 def _sources(records: Sequence[Record]) -> str:
     if not records:
         return "Nothing has been measured yet."
-    commits = sorted({record["commit"][:12] for record in records})
-    commands = sorted({record["command"] for record in records})
     cores = sorted({str(record["cores"]) for record in records})
-    return f"{', '.join(cores)} cores. Commit {', '.join(commits)}; `{'`, `'.join(commands)}`."
+    return f"{', '.join(cores)} cores. {source(records)}"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -17,15 +17,13 @@ from consilience._tables import as_values
 from consilience._validation import n_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
-from consilience.rows.rearranged import in_random_order
 from consilience.rows.targets import (
     BUFFER_SHARE,
     SAMPLED,
     Epochs,
     HeldOut,
-    Share,
     TargetRows,
-    check_block,
+    in_random_order,
     look_at,
 )
 
@@ -80,7 +78,7 @@ def plan_training(
     try:
         some = prepared(look.sample[0], student.preprocess)
     except InvalidInputError:
-        for block in sorted(look.held_out.blocks):  # find the block, to tell which row it is
+        for block in sorted(look.held_out.rows):  # find the block, to tell which row it is
             _tensor_of(rows, block, rows.read(block)[0], student.preprocess)
         raise
     weighted = look.sample[2] is not None
@@ -89,7 +87,7 @@ def plan_training(
         X, targets, weights = look.measured
         held = prepared(X, student.preprocess).to(some.dtype)
         measured = held, weighted_targets(targets, weights, weighted)
-    share = rows if workers == 1 else Share(rows, place, workers)
+    share = rows if workers == 1 else rows.share(place, workers)
     blocks = Blocks(share, student.preprocess, some, look.held_out, weighted)
     n_train = rows.n_rows - look.n_held_out
     epochs = Epochs.of(n_train, student.max_iter or EPOCHS, limited=student.max_iter is None)
@@ -128,7 +126,7 @@ class Blocks(Dataset[Pair]):
         self.dtype, self.shape = like.dtype, tuple(like.shape[1:])
 
     def __getitem__(self, block: int) -> Pair:
-        X, targets, weights = check_block(self.rows.read(block), self.rows, block)
+        X, targets, weights = self.rows.read(block)
         goals = weighted_targets(targets, weights, self.weighted)
         if not len(goals):
             return torch.empty((0, *self.shape), dtype=self.dtype), goals
@@ -256,8 +254,7 @@ def _tensor_of(rows: TargetRows, block: int, X: Any, preprocess: Preprocess | No
     try:
         return prepared(X, preprocess)
     except InvalidInputError as error:
-        row = None if error.row is None else rows.row_number(block, error.row)
-        raise (error if row is None else error.changed(row=row)) from None
+        raise (error if error.row is None else error.changed(row=rows.row_number(block, error.row))) from None
 
 
 def weighted_targets(targets: Any, weights: Any, weighted: bool) -> Tensor:

@@ -29,11 +29,10 @@ from consilience.exceptions import InvalidInputError
 from consilience.files.record import jsonable, settings_of
 from consilience.files.row_hash import rows_sha256
 from consilience.kernels.arrays import Floats
-from consilience.kernels.columns import inverse_mean
-from consilience.kernels.expansion import sharpen
+from consilience.kernels.linear_model import inverse, sharpen
 from consilience.labels import class_list, read_labels
 from consilience.rows import as_rows
-from consilience.rows.source_targets import SourceTargets
+from consilience.rows.targets import TargetRows
 from consilience.run import Run, resolve_run
 from consilience.students.make import encodes, make_student, needs_encoding
 from consilience.students.table import TableEncoder
@@ -314,7 +313,7 @@ class SoftLabelClassifier(StudentClassifier):
         class_weights, weights = self._class_weights(Q[known])
         seconds: dict[str, float] = {}
         with timed(seconds, "training"):
-            learnt = SourceTargets(rows, known, Q.__getitem__, as_seen, len(classes))
+            learnt = TargetRows(rows, Q, used=known, as_seen=as_seen)
             student.learn(learnt, weights, temperature=temperature, run=run)
         # only now, so that a fit that fails changes nothing
         self.classes_, self.class_weights_, self.seconds_ = classes, class_weights, seconds
@@ -326,7 +325,7 @@ class SoftLabelClassifier(StudentClassifier):
         """Return the balancing weights (L,), or None, and the student's, which leave the mean weight at 1."""
         if self.balance is False:
             return None, np.ones(Q.shape[1])
-        weights = inverse_mean(Q)
+        weights = inverse(Q.mean(axis=0))
         if self.balance == "sqrt":
             weights = np.sqrt(weights)
         return weights, weights / (weights * Q.mean(axis=0)).sum()

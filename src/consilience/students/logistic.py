@@ -14,8 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from consilience._validation import as_random_state, take_rows
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats, Ints
-from consilience.kernels.expansion import targets
-from consilience.kernels.linear_model import LinearFit, fit_softmax_by_blocks, fit_softmax_regression
+from consilience.kernels.linear_model import LinearFit, fit_softmax_by_blocks, fit_softmax_regression, targets
 from consilience.rows import Rows, memory_budget
 from consilience.rows.targets import BUFFER_SHARE, SAMPLED, TargetRows, look_at
 from consilience.run import Run, resolve_run
@@ -92,10 +91,8 @@ class Logistic(WeightedStudent):
         scaler, model = self.seeded_clone(random)
 
         def weighted() -> Iterator[tuple[Any, Floats]]:
-            for stretch in rows.stretches:
-                for X, Q, by_row in map(rows.read, stretch):
-                    if len(Q):
-                        yield X, self._block_targets(Q, class_weights, by_row)
+            for X, Q, by_row in rows.parts():
+                yield X, self._block_targets(Q, class_weights, by_row)
 
         occurs, total = np.zeros(rows.n_columns, dtype=bool), 0.0
         for X, T in weighted():

@@ -28,7 +28,6 @@ from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.options import Options, anything, choice, count, flag, number, option, optional
 from consilience.rows import as_rows, memory_budget
-from consilience.rows.source_targets import SourceTargets
 from consilience.rows.targets import TargetRows
 from consilience.run import Run, resolve_run
 from consilience.scoring.ray import engine_options
@@ -193,9 +192,7 @@ class Network(Student, Training):
             raise InvalidInputError(
                 f"targets have shape {goals.shape} for {len(rows)} rows of X; expected ({len(rows)}, k)."
             )
-        every = np.ones(len(rows), dtype=bool)
-        learnt = SourceTargets(rows, every, goals.astype(np.float32).__getitem__, as_values, goals.shape[1])
-        return self.learn(learnt, n_classes=n_classes, criterion=criterion, run=run)
+        return self.learn(TargetRows(rows, goals), n_classes=n_classes, criterion=criterion, run=run)
 
     def learn(
         self,

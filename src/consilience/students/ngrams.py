@@ -27,20 +27,18 @@ from consilience.files.ngram_model import (
     write_model,
 )
 from consilience.kernels.arrays import Floats
+from consilience.kernels.compiled import one_thread
 from consilience.kernels.ngrams import Bounds, Ids, drop_ngrams, hash_ngrams, take_texts
-from consilience.kernels.threads import one_thread
 from consilience.labels import class_list
 from consilience.options import anything, count, flag, number, option, optional
 from consilience.rows import as_rows, memory_budget
-from consilience.rows.rearranged import in_random_order
-from consilience.rows.source_targets import SourceTargets
 from consilience.rows.targets import (
     BUFFER_SHARE,
     MOST_HELD_OUT,
     Epochs,
     Part,
     TargetRows,
-    read_everything,
+    in_random_order,
     windows,
 )
 from consilience.run import Run, resolve_run
@@ -124,7 +122,7 @@ class Ngrams(ClassifierMixin, Student, BaseEstimator):
             raise InvalidInputError(f"y has {len(Q)} rows and X has {len(texts)} texts.")
         weights = _check_weights(sample_weight, len(texts))
         used = ~np.isnan(Q[:, 0]) & (weights > 0)
-        rows = SourceTargets(as_rows(texts), used, Q.__getitem__, as_texts, len(classes), weights.__getitem__)
+        rows = TargetRows(as_rows(texts), Q, None if sample_weight is None else weights, used)
         self.learn(rows, np.ones(len(classes)))
         self.classes_ = classes
         self.model_ = self.model_.named(classes, 1.0)
@@ -289,7 +287,7 @@ class Ngrams(ClassifierMixin, Student, BaseEstimator):
 
         n_bytes, all_of_them = BUFFER_SHARE * memory, None
         if rows.n_rows * rows.row_bytes <= n_bytes / 2:
-            all_of_them = [ready(read_everything(rows))]
+            all_of_them = [ready(rows.everything())]
         else:
             rows = in_random_order(rows, n_bytes / 2, 0)  # of texts, this only warns
         while True:

@@ -15,9 +15,9 @@ from sklearn.pipeline import Pipeline
 from consilience._validation import take_rows
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import responsibilities, weigh
-from consilience.kernels.expansion import resample, targets, thin
+from consilience.kernels.held_out import resample, thin
+from consilience.kernels.linear_model import targets
 from consilience.rows import memory_budget
-from consilience.rows.rearranged import in_random_order
 from consilience.rows.targets import (
     BUFFER_SHARE,
     SAMPLED,
@@ -26,6 +26,7 @@ from consilience.rows.targets import (
     Look,
     Part,
     TargetRows,
+    in_random_order,
     look_at,
     take_part,
     windows,
@@ -168,7 +169,8 @@ class _Training:
         return X, soft.astype(np.float64), by_row
 
     def _predict(self, X: Any) -> Floats:
-        return np.asarray(self.last.predict_proba(X), dtype=np.float64)
+        with foreign_errors():
+            return np.asarray(self.last.predict_proba(X), dtype=np.float64)
 
 
 def _chunks(rows: TargetRows, random: Generator, n_bytes: float, held_out: HeldOut) -> Iterator[Part]:

@@ -17,7 +17,6 @@ from consilience.files.card import Card, carded
 from consilience.files.export import (
     TOLERANCE,
     check_export,
-    example_feed,
     finish,
     with_input_type,
     write_model,
@@ -120,7 +119,7 @@ def _as_onnx(model: StudentClassifier, names: list[str] | None, about: dict[str,
         metadata=metadata,
     )
     tolerance = TOLERANCE * max(10.0, temperature)  # probabilities to the power of the temperature
-    check_export(graph, example_feed(graph, example, kinds), model.predict_proba(model._example), tolerance)
+    check_export(graph, example, kinds, model.predict_proba(model._example), tolerance)
     return graph
 
 

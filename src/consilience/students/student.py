@@ -23,10 +23,11 @@ from consilience.exceptions import ConsilienceError, CoverageWarning, InvalidInp
 from consilience.files.export import sklearn_to_onnx
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.collision.entropy import collision_probability, responsibilities, weigh
-from consilience.kernels.expansion import resample, targets, thin
+from consilience.kernels.held_out import resample, thin
+from consilience.kernels.linear_model import targets
 from consilience.options import Options, anything, choice, flag, number, option
 from consilience.rows import Rows, memory_budget
-from consilience.rows.targets import TargetRows, read_everything
+from consilience.rows.targets import TargetRows
 from consilience.run import Run, resolve_run
 
 Loss = Literal["cross-entropy", "collision"]
@@ -184,7 +185,7 @@ class WeightedStudent(Student):
 
             learn_by_parts(self, rows, class_weights, run, random)
             return self
-        X, labels, by_row = read_everything(rows)
+        X, labels, by_row = rows.everything()
         Q = labels.astype(np.float64)
         mass = np.ones(len(Q)) if by_row is None else by_row.astype(np.float64)
         # no name holds the targets here, so that a student can free them
@@ -336,7 +337,7 @@ class Classifier(WeightedStudent):
         if not self._learns_soft_labels:
             return super().learn(rows, class_weights, **options)
         self.check_options()
-        X, Q, by_row = read_everything(rows)
+        X, Q, by_row = rows.everything()
         estimator = self.seeded_clone(as_random_state(self.random_state))
         # what it returns is not used: it need not be the estimator
         estimator.fit_soft_labels(X, Q, class_weights=class_weights, row_weights=by_row, loss=self.loss)

@@ -27,8 +27,7 @@ from consilience._tables import (
 from consilience._validation import check_fitted
 from consilience._words import counted, visible
 from consilience.exceptions import InvalidInputError
-from consilience.files.table_graph import GraphColumn, prepend_columns
-from consilience.kernels.columns import time_parts
+from consilience.files.graph import GraphColumn, prepend_columns, time_parts
 
 MAX_VALUES = 40
 """The most values of a text column that get a column of their own; the others share one."""

@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from consilience._progress import Progress
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, StorageError, warn
 from consilience.files.storage import StoragePath
-from consilience.kernels.threads import OneThread
+from consilience.kernels.compiled import OneThread
 from consilience.run import Run
 from consilience.scoring.store import as_store
 from consilience.students.batches import Pair, Plan

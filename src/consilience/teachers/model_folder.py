@@ -22,7 +22,7 @@ from consilience._optional import require
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError, shown
 from consilience.files.card import FOLDER_CARD, Card
-from consilience.files.opener import file_sha256, read_bytes
+from consilience.files.disk import file_sha256, read_bytes
 from consilience.files.strict_json import Reader, RecordError, mapping, parse_json, record, text
 from consilience.teachers.base import foreign, own_or_given
 

@@ -20,7 +20,7 @@ from consilience._optional import require
 from consilience._words import visible
 from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError, shown
 from consilience.files.arrays import ArrayFileError, NpzFile
-from consilience.files.opener import read_bytes
+from consilience.files.disk import read_bytes
 from consilience.files.strict_json import parse_json
 from consilience.options import takes
 from consilience.teachers.base import TeacherOptions, foreign, open_source

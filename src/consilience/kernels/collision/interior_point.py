@@ -44,8 +44,7 @@ import numpy as np
 
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.simplex import fairness
-from consilience.kernels.compiled import kernel, part
-from consilience.kernels.threads import kernel_threads, one_thread
+from consilience.kernels.compiled import kernel, kernel_threads, one_thread, part
 
 # Lengths of a step, tried in this order.
 _LENGTHS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.03, 0.003)
