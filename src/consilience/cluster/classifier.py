@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
 
-from consilience._validation import as_random_state, check_fitted, check_transition, validated_rows
+from consilience._validation import as_random_state, check_transition, validated_rows
 from consilience.cluster.noise import DEFAULT_DECAY, RowLoss, choose_noise, fit_linear
 from consilience.cluster.options import GCE, ClassifierOptions, GeneralisedCollision, Network, Softmax
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
@@ -22,10 +21,11 @@ from consilience.kernels.collision.entropy import (
 )
 from consilience.kernels.linear_model import column_moments
 from consilience.run import Run, resolve_run
-from consilience.students.training import encode_validation, encoder_of, read_soft_labels
+from consilience.students.classifier import FittedClassifier, encoder_of, read_soft_labels
+from consilience.students.make import make_student
 
 
-class CollisionClassifier(ClassifierOptions, ClassifierMixin, BaseEstimator):
+class CollisionClassifier(ClassifierOptions, FittedClassifier):
     """Learn a classifier from soft labels, or from hard labels some of which are wrong.
 
     Attributes
@@ -106,20 +106,14 @@ class CollisionClassifier(ClassifierOptions, ClassifierMixin, BaseEstimator):
             self._fit_network(self.model_, X, observed, run)
         return self
 
-    def predict_proba(self, X: Any) -> Floats:
-        """Return probabilities (n, K) in the order of `classes_`."""
-        check_fitted(self, "classes_")
+    def probabilities(self, X: Any) -> Floats:
+        """Return probabilities (n, K) of rows in memory."""
         rows = self._check_rows(X, reset=False)
         if isinstance(self.model_, Softmax):
             logits = rows @ self.coef_.T + self.intercept_
         else:
             logits = self.student_.predict_logits(rows)
         return np.asarray(softmax(logits, axis=1))
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most probable class (n,) of each row."""
-        proba = self.predict_proba(X)
-        return np.asarray(self.classes_[proba.argmax(axis=1)])
 
     @property
     def _learns_noise(self) -> bool:
@@ -191,7 +185,6 @@ class CollisionClassifier(ClassifierOptions, ClassifierMixin, BaseEstimator):
 
     def _fit_network(self, model: Network, X: NDArray[Any], observed: Floats, run: Run) -> None:
         from consilience.nn import CollisionCrossEntropy, GeneralisedCrossEntropy, SoftCrossEntropy
-        from consilience.students.network import as_torch_student
 
         loss, transition = self.resolved("loss"), self.transition_
         criterion: Any = SoftCrossEntropy(transition=transition)
@@ -199,9 +192,9 @@ class CollisionClassifier(ClassifierOptions, ClassifierMixin, BaseEstimator):
             criterion = GeneralisedCrossEntropy(float(loss.q), transition=transition)
         elif isinstance(loss, GeneralisedCollision):
             criterion = CollisionCrossEntropy(float(loss.q), transition=transition)
-        student = as_torch_student(model.module, self.random_state)
-        encode_validation(student, encoder_of(self.classes_))
-        student.fit(X, observed, n_classes=observed.shape[1], criterion=criterion, progress=run.report)
+        student = make_student(model.module, random_state=self.random_state)
+        student.encode_validation(encoder_of(self.classes_))
+        student.fit(X, observed, n_classes=observed.shape[1], criterion=criterion, run=run)
         self.student_, self.n_iter_ = student, student.n_iter_
         self.objective_ = float(student.history_[-1]["train_loss"])
 

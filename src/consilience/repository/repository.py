@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from consilience._progress import Progress, silent
-from consilience._validation import check_choice, check_count, check_number
+from consilience._validation import check_choice, check_count, check_number, n_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, shown, warn
 from consilience.files.card import MAX_BYTES
@@ -20,7 +20,7 @@ from consilience.files.record import date_now, jsonable
 from consilience.files.remote import RemotePath
 from consilience.files.storage import local_path
 from consilience.files.strict_json import checked, text
-from consilience.labels import class_list
+from consilience.labels import class_list, read_labels
 from consilience.rank.rank import rank_teachers
 from consilience.repository import reference as references
 from consilience.repository.check import check_repository
@@ -35,9 +35,8 @@ from consilience.repository.search import SearchResult
 from consilience.repository.shelf import Shelf, card_file
 from consilience.repository.shortlist import shortlist
 from consilience.repository.signature import misfit
-from consilience.rows import as_rows
+from consilience.rows import as_rows, rows_that_fit
 from consilience.run import Run
-from consilience.students.labelled import read_labelled_rows
 from consilience.teachers import Teacher, as_teacher
 
 Cost = str | Callable[[ModelEntry], float]
@@ -389,8 +388,7 @@ class Repository:
         """
         top = check_count("top", top)
         random_state = check_count("random_state", random_state, at_least=0)
-        rows, labels, _ = read_labelled_rows(as_rows(X).given, y, memory, seed=random_state)
-        values = [None if code < 0 else labels.classes[code] for code in labels.codes]
+        rows, values = _labelled_rows(X, y, memory, random_state)
         listing = self.list()
         misfits = {one.name: why for one in listing if (why := misfit(one, rows))}
         fitting = [one for one in listing if one.name not in misfits]
@@ -435,6 +433,22 @@ class Repository:
 
     def __repr__(self) -> str:
         return f"Repository({str(self._shelf.root)!r}: {counted(len(self), 'model')})"
+
+
+def _labelled_rows(X: Any, y: Any, memory: Any, seed: int) -> tuple[Any, list[Any]]:
+    """Return rows in memory and their labels. Of rows that do not fit, take labelled ones first, and warn."""
+    given = as_rows(X).given
+    labels = read_labels(y, n_rows(given), at_least=2)
+    rows, places = rows_that_fit(given, labels.known, Run(memory=memory), seed)
+    codes = labels.codes if places is None else labels.codes[places]
+    if places is not None:
+        warn(
+            ConsilienceWarning(
+                f"{len(codes):,} random rows of {len(labels.codes):,} are used, those with a label first: all "
+                "of them would take more memory. Raise memory= for more."
+            )
+        )
+    return rows, [None if code < 0 else labels.classes[code] for code in codes]
 
 
 def _name_of(model: Any) -> str:

@@ -146,9 +146,7 @@ def _source_of(model: Any) -> Path | None:
 
 
 def _is_text_model(model: Any) -> bool:
-    student = getattr(model, "student_", None)
-    inner = getattr(student, "estimator_", model)
-    return is_instance_of(inner, "consilience.students.ngrams", "Ngrams")
+    return is_instance_of(getattr(model, "student_", model), "consilience.students.ngrams", "Ngrams")
 
 
 def _copied(source: Path, folder: str, stage: Path) -> tuple[Path, Card | None]:
@@ -265,7 +263,7 @@ def _first_rows(example: Any) -> Any:
 def _module_graph(module: Any, example: Any) -> Any:
     import torch
 
-    from consilience.students._onnx import module_to_onnx
+    from consilience.students.modules import module_to_onnx
 
     rows = torch.as_tensor(np.asarray(example))
     return module_to_onnx(module, rows.float() if rows.dtype == torch.float64 else rows)
