@@ -268,7 +268,6 @@ class TestNetworks:
     @pytest.fixture(autouse=True)
     def _needs_torch(self) -> None:
         pytest.importorskip("torch")
-        pytest.importorskip("skorch")
 
     @staticmethod
     def student(**options: Any) -> Any:

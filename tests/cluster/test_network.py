@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("skorch")
 
 from sklearn.datasets import load_digits, make_blobs  # noqa: E402
 from skorch.callbacks import Callback, EarlyStopping  # noqa: E402

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from consilience.students.expansion import Classifier
 from scipy.sparse import csr_array
 from sklearn.neural_network import MLPClassifier
 from tests.rows.rows import target_rows
@@ -17,7 +18,6 @@ from consilience._progress import silent
 from consilience.exceptions import InvalidInputError
 from consilience.rows import HeldRows, targets
 from consilience.rows.targets import Epochs, TargetRows, in_random_order, is_sorted, look_at, windows
-from consilience.students.expansion import Classifier
 from consilience.students.partial_fit import fit_by_partial_fit
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from consilience.students.expansion import Classifier
+from consilience.students.soft_label import LearnsSoftLabels, SoftLabelStudent
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from consilience import CrossTaskDistiller, InvalidInputError, Unifier, as_teacher
 from consilience.files.card import card_path, read_card
 from consilience.run import Run
-from consilience.students.expansion import Classifier
 from consilience.students.ngrams import Ngrams
-from consilience.students.soft_label import LearnsSoftLabels, SoftLabelStudent
 from consilience.teachers import Function
 
 SYLLABLES = {"a": ["ka", "to", "mi", "re"], "b": ["ka", "lo", "mi", "se"], "c": ["ka", "lo", "vu", "re"]}

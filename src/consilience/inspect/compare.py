@@ -172,7 +172,7 @@ def _student(unified: Unifier, student: Any, X: Any) -> Any:
         dtype = getattr(X, "dtype", None)
         numbers = getattr(dtype, "kind", "") in ("b", "i", "u", "f") and len(X.shape) == 2
         student = "logistic" if numbers else unified.student
-    make_student(student, threshold=unified.threshold, X=X, random_state=unified.random_state)
+    make_student(student, X=X, random_state=unified.random_state)
     return student
 
 

@@ -105,12 +105,7 @@ def evaluate_unifier(
     proba = unified.predict_proba(X)
     alone = None
     if wants_labels_only(labels_only, len(truth), remarks):
-        student = SoftLabelClassifier(
-            clone(unified.student, safe=False),
-            loss=unified.loss,
-            threshold=unified.threshold,
-            random_state=unified.random_state,
-        )
+        student = SoftLabelClassifier(clone(unified.student, safe=False), random_state=unified.random_state)
         alone = learn_labels(student, X, truth, space.n_classes, n_folds, progress, remarks)
     found = assess(proba, truth, space, packed, alone, measured, remarks)
     return _told(found, int((~known).sum()), stacklevel=4)

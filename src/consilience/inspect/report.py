@@ -29,7 +29,7 @@ from consilience.scoring.store import as_store
 from consilience.soft_labels.estimate import method_name
 from consilience.soft_labels.methods import spread_out
 from consilience.soft_labels.teacher_temperatures import divide_by_temperatures
-from consilience.students.estimator import student_name
+from consilience.students.student import student_name
 from consilience.unify.unifier import REFERENCE_ROWS
 
 if TYPE_CHECKING:

@@ -444,8 +444,8 @@ def _labelled_rows(X: Any, y: Any, memory: Any, seed: int) -> tuple[Any, list[An
     if places is not None:
         warn(
             ConsilienceWarning(
-                f"{len(codes):,} random rows of {len(labels.codes):,} are used, those with a label first: all "
-                "of them would take more memory. Raise memory= for more."
+                f"{len(codes):,} random rows of {len(labels.codes):,} are used, those with a label first: "
+                "all of them would take more memory. Raise memory= for more."
             )
         )
     return rows, [None if code < 0 else labels.classes[code] for code in codes]

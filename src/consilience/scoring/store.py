@@ -30,7 +30,7 @@ README = "README.txt"
 _RECOUNT = 256  # writes after which the size of the cache is counted again: others write, too
 _SHELF = re.compile(r"model-[0-9a-f]{32}")
 _TRAINING = re.compile(r"training-[0-9a-f]+(-own)?")  # own: on labels that a student made itself
-_CHECKPOINT = re.compile(r"training\.npz|\.training\.npz\.[0-9a-f]{16}\.tmp")
+_CHECKPOINT = re.compile(r"training\.pt|\.training\.pt\.[0-9a-f]{16}\.tmp")
 _RECORDS = re.compile(r"\.?[1-9][0-9-]*-[0-9a-f]{16}\.rows(\.[0-9a-f]{16}\.tmp)?")
 _EARLIER = re.compile(r"[0-9a-f]{40}")  # the folder of a model in caches of earlier versions
 # a folder that begins with this text is a cache, whatever else is in it

@@ -60,14 +60,18 @@ class FittedClassifier(ClassifierMixin, BaseEstimator, ABC):
 
         X may be rows that lie elsewhere, as in `Unifier.fit`. They are read block by block.
         """
+        self._check_fitted()
         return self._by_blocks(X, self.probabilities)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class (n,) of each row; X as in `predict_proba`."""
+        self._check_fitted()
         return np.asarray(self.classes_[self._by_blocks(X, lambda rows: self.probabilities(rows).argmax(1))])
 
-    def _by_blocks(self, X: Any, ask: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
+    def _check_fitted(self) -> None:
         check_fitted(self, "classes_")
+
+    def _by_blocks(self, X: Any, ask: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
         rows = as_rows(X)
         return ask(rows.given) if rows.held else np.concatenate([ask(block.X) for block in rows.blocks()])
 
@@ -127,7 +131,7 @@ class StudentClassifier(FittedClassifier):
         """
         from consilience.students.saving import save_classifier
 
-        check_fitted(self, "student_")
+        self._check_fitted()
         return save_classifier(self, Path(path), measured)
 
     @abstractmethod

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -26,17 +26,16 @@ from consilience._validation import (
 )
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
-from consilience.options import Options, anything, choice, count, flag, number, option, optional
 from consilience.rows import as_rows, memory_budget
 from consilience.rows.targets import TargetRows
 from consilience.run import Run, resolve_run
 from consilience.scoring.ray import engine_options
-from consilience.students.batches import Plan, Preprocess, plan_training, prepared
+from consilience.students.batches import Plan, plan_training, prepared
 from consilience.students.modules import Standardize, call_factory, check_output, default_module
+from consilience.students.options import NetworkOptions
 from consilience.students.student import Student
 from consilience.students.training import (
     OPTIMIZERS,
-    PRECISIONS,
     Checkpoint,
     Labelled,
     Trainer,
@@ -50,87 +49,7 @@ from consilience.students.training import (
 from consilience.teachers._networks import check_device, logits_of
 
 
-class Training(Options):
-    """How a network is made and trained."""
-
-    module: Any = option(
-        anything("torch.nn.Module, callable or None"),
-        "A module whose output is logits (n, L), or an output that has them as ``.logits`` or "
-        '``["logits"]``; it is copied, never changed. Or a factory that makes one. Its arguments '
-        "``n_features`` (values per row) and ``n_classes`` are passed by name. Two required arguments of "
-        "other names get these two values in this order. Any other factory is called without arguments. None "
-        "makes `default_module`.",
-        default=None,
-    )
-    optimizer: Any = option(
-        anything("{'adam', 'adamw', 'sgd'} or optimiser class", str),
-        "How to minimise the loss.",
-        default="adam",
-    )
-    lr: float = option(number(above=0), "Learning rate.", default=1e-3)
-    max_iter: int | None = option(
-        optional(count()),
-        "The most epochs, that is passes over the rows; by default 50, but at most 20 million row visits, "
-        "and at least one pass.",
-        default=None,
-    )
-    patience: int | None = option(
-        optional(count()),
-        "Stop after this many epochs without a better validation loss and keep the best weights; None trains "
-        "for `max_iter` and keeps the last weights.",
-        default=5,
-    )
-    validation_fraction: float = option(
-        number(at_least=0, below=1),
-        "Share of the rows held out for `patience`. With fewer than 20 rows nothing is held out, nor with "
-        "`validation`.",
-        default=0.1,
-    )
-    callbacks: Sequence[Callable[[Trainer], Any]] = option(
-        anything("sequence of callables"),
-        "Each is called after every epoch with the `Trainer`: its ``history``, ``module`` and ``optimizer``. "
-        "One that returns something true ends the training. They have a state that we do not know, so "
-        "there are no checkpoints.",
-        default=(),
-    )
-    device: str = option(anything("str", str), "Where to train, such as 'cpu' or 'cuda'.", default="cpu")
-    weight_decay: float = option(number(at_least=0), "The optimiser's weight decay.", default=0.0)
-    standardize: bool | None = option(
-        optional(flag()),
-        "Whether to scale each feature (or channel) of X to mean 0 and variance 1. The scaling becomes part "
-        "of the module. None does so for the default module only.",
-        default=None,
-    )
-    batch_size: int = option(count(), "Rows per step.", default=128)
-    validation: Any = option(
-        anything("(X, y) pair or None"),
-        "Labelled rows to measure each epoch on, in place of held-out rows. `patience` then watches the "
-        "cross-entropy with these labels. In an estimator such as `Unifier`, y has the names of classes, as "
-        "in its `fit`; otherwise positions from 0. Rows without a label (None, NaN, -1) are left out.",
-        default=None,
-    )
-    num_workers: int = option(
-        count(at_least=0),
-        "Processes that read blocks of rows in training. 0 reads them in this process. The order of rows is "
-        "the same for every number.",
-        default=0,
-    )
-    precision: str = option(
-        choice(*PRECISIONS),
-        "What layers compute in during training. Half precision is torch's autocast; weights, losses and "
-        "predictions stay in single precision. 'auto' is half precision on CUDA devices (bfloat16 if the "
-        "hardware has it) and single precision elsewhere.",
-        default="auto",
-    )
-    preprocess: Preprocess | None = option(
-        anything("callable or None"),
-        "Turns rows, as the teachers see them, into numbers (n, ...) for the module: a tokenizer of texts, "
-        "for example. It is called with some rows at a time, in training and prediction.",
-        default=None,
-    )
-
-
-class Network(Student, Training):
+class Network(Student, NetworkOptions):
     """Train a torch module, and give its logits.
 
     Attributes
@@ -153,12 +72,6 @@ class Network(Student, Training):
 
     scores = "logits"
     takes_sparse = False
-    train: Literal["estimate", "backprop"] = option(
-        choice("estimate", "backprop"),
-        "Learn soft labels that were estimated before, or (of a `Unifier`) the method's own loss of the "
-        "teachers' outputs, UHC Sec. 2.5.",
-        default="estimate",
-    )
 
     def fit(
         self,

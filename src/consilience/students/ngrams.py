@@ -16,7 +16,6 @@ from consilience._validation import as_numbers, as_random_state, check_count, ch
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.files.card import find_card
 from consilience.files.ngram_model import (
-    MAX_BUCKETS,
     MAX_LENGTH,
     Packed,
     Reading,
@@ -30,7 +29,6 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.compiled import one_thread
 from consilience.kernels.ngrams import Bounds, Ids, drop_ngrams, hash_ngrams, take_texts
 from consilience.labels import class_list
-from consilience.options import anything, count, flag, number, option, optional
 from consilience.rows import as_rows, memory_budget
 from consilience.rows.targets import (
     BUFFER_SHARE,
@@ -43,6 +41,7 @@ from consilience.rows.targets import (
 )
 from consilience.run import Run, resolve_run
 from consilience.students.classifier import read_soft_labels
+from consilience.students.options import NgramsOptions
 from consilience.students.student import Student
 
 PASSES = 10
@@ -57,7 +56,7 @@ class Batch(NamedTuple):
     targets: NDArray[np.float32]  # (n, L): soft labels times all weights
 
 
-class Ngrams(ClassifierMixin, Student, BaseEstimator):
+class Ngrams(ClassifierMixin, Student, NgramsOptions, BaseEstimator):
     r"""Classify texts by their character n-grams.
 
     Each n-gram of a word (with a space at both ends) is hashed to one of `n_buckets` vectors. The sum of a
@@ -80,29 +79,6 @@ class Ngrams(ClassifierMixin, Student, BaseEstimator):
     >>> model.predict(["the cow", "le canard"]).tolist()
     ['en', 'fr']
     """
-
-    ngram_range: tuple[int, int] = option(
-        anything("(int, int)"), "The fewest and the most characters of an n-gram.", default=(1, 4)
-    )
-    n_buckets: int = option(
-        count(at_most=MAX_BUCKETS),
-        "Number of vectors. N-grams in the same bucket share a vector. A saved model takes 2 n_buckets dim "
-        "bytes.",
-        default=2**18,
-    )
-    dim: int = option(count(), "Length of a vector.", default=64)
-    max_iter: int | None = option(
-        optional(count()),
-        "Passes over the texts; by default 10, but at most 20 million texts, and at least one pass.",
-        default=None,
-    )
-    lr: float = option(number(above=0), "Learning rate at the start.", default=0.02)
-    dropout: float = option(
-        number(at_least=0, below=1), "Share of a text's n-grams that each pass leaves out.", default=0.5
-    )
-    lowercase: bool = option(flag(), "Whether to turn capitals into small letters.", default=True)
-    max_chars: int = option(count(), "Read at most this many characters of a text.", default=1000)
-    batch_size: int = option(count(), "Texts per step.", default=256)
 
     learns_from = "texts"
 

@@ -33,6 +33,7 @@ from consilience.rows.ray import sent_to_ray
 from consilience.rows.targets import TargetRows
 from consilience.run import Run
 from consilience.scoring.ray import START_SECONDS, RayOptions, connected, engine_options, offer
+from consilience.students import training
 from consilience.students.batches import plan_training
 from consilience.students.network import Network
 from consilience.students.training import Checkpoint, checkpoint_folder, identity_of, seeded
@@ -57,6 +58,7 @@ class Job(NamedTuple):
     seed: int
     key: str
     folder: str
+    interval: float
 
 
 class Seen(NamedTuple):
@@ -94,7 +96,9 @@ def learn_on_ray(
             None if folder is None else folder.absolute()
         )
         sent = rows.sent(lambda source: sent_to_ray(ray, source))
-        kept = ray.put(Job(student, sent, n_classes, criterion, memory, seed, key, os.getcwd()))
+        kept = ray.put(
+            Job(student, sent, n_classes, criterion, memory, seed, key, os.getcwd(), training.INTERVAL)
+        )
         gpu = torch.device(student.device).type == "cuda"
         # in a process of its own: there it can be ended, and its workers with it
         running = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=here)(_run_trainer).remote(
@@ -275,7 +279,7 @@ def _train(job: Job, keeper: Any) -> tuple[bytes, list[dict[str, Any]]] | None:
         plan, job.seed, job.n_classes, job.criterion, wrap=prepare_model, agree=_agreed
     ) as trainer:
         torch.default_generator.manual_seed(job.seed + place)  # each worker drops out other units
-        trainer.run(tell, SharedCheckpoint(identity, keeper))
+        trainer.run(tell, SharedCheckpoint(identity, keeper, job.interval))
     weights = io.BytesIO()
     torch.save(student.module_.state_dict(), weights)  # as bytes, since Ray Train returns no tensors
     return None if place else (weights.getvalue(), student.history_)
@@ -284,9 +288,9 @@ def _train(job: Job, keeper: Any) -> tuple[bytes, list[dict[str, Any]]] | None:
 class SharedCheckpoint(Checkpoint):
     """Checkpoints that the first worker writes, and all workers start from."""
 
-    def __init__(self, identity: dict[str, Any], keeper: Any) -> None:
+    def __init__(self, identity: dict[str, Any], keeper: Any, interval: float) -> None:
         super().__init__(None, identity)
-        self._keeper = keeper
+        self._keeper, self.interval = keeper, interval
 
     def load(self) -> bytes:
         """Return the last checkpoint, as the first worker has it."""

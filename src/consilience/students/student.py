@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +22,13 @@ from consilience._words import shorten
 from consilience.exceptions import ConsilienceError, CoverageWarning, InvalidInputError, warn
 from consilience.files.export import sklearn_to_onnx
 from consilience.kernels.arrays import Floats, Ints
-from consilience.kernels.collision.entropy import collision_probability, responsibilities, weigh
 from consilience.kernels.held_out import resample, thin
 from consilience.kernels.linear_model import targets
-from consilience.options import Options, anything, choice, flag, number, option
+from consilience.options import anything, option
 from consilience.rows import Rows, memory_budget
 from consilience.rows.targets import TargetRows
 from consilience.run import Run, resolve_run
-
-Loss = Literal["cross-entropy", "collision"]
+from consilience.students.options import StudentOptions, WeightedOptions
 
 COPIES = 10
 """How many rows a classifier without sample_weight gets for each row."""
@@ -46,7 +44,7 @@ NODE_BYTES = 80
 """A node of a tree of scikit-learn's, without the probabilities in it."""
 
 
-class Student(Options, ABC):
+class Student(StudentOptions, ABC):
     """What learns soft labels. It is cloned before it is fitted, so one object can serve many fits.
 
     A student of your own is a subclass with `learn` and `predict_all`.
@@ -64,26 +62,6 @@ class Student(Options, ABC):
     takes_sparse: ClassVar[bool] = False
     train = "estimate"
     n_iter_: int | None = None
-
-    loss: Loss = option(
-        choice("cross-entropy", "collision"),
-        "What the student minimises: Shannon's cross-entropy with the soft labels, or the collision "
-        "cross-entropy, eq. (15) of CCE. With the latter, uncertain soft labels say little, and the student "
-        "decides between the classes that they leave possible; its probabilities are nearer to 0 and 1. "
-        "Classifiers of scikit-learn are refitted a few times.",
-        default="cross-entropy",
-    )
-    self_label: bool = option(
-        flag(),
-        "Whether the student trains once more on its own findings: fair pseudo-labels of its predictions "
-        "times the soft labels. A `Unifier` does this.",
-        default=False,
-    )
-    random_state: Any = option(
-        anything("int, RandomState or None"),
-        "Makes the student reproducible. By default the seed of the estimator that trains it.",
-        default=None,
-    )
 
     @abstractmethod
     def learn(
@@ -122,7 +100,7 @@ class Student(Options, ABC):
         """Replace the labels of rows to validate on, if there are such, by positions: -1 for no label."""
 
 
-class WeightedStudent(Student):
+class WeightedStudent(Student, WeightedOptions):
     """Fit a scikit-learn classifier on soft labels.
 
     Each row is repeated for every class whose probability is at least `min_label`, and always for its most
@@ -154,12 +132,6 @@ class WeightedStudent(Student):
     # columns and 30 classes: two weighted copies, and what the classifier makes of them.
     most_copies: ClassVar[tuple[float, float]] = (5.0, 5.0)
 
-    min_label: float = option(
-        number(at_least=0, below=1),
-        "Leave out classes of a row that are less probable than this.",
-        default=0.01,
-    )
-
     @abstractmethod
     def unfitted(self) -> Any:
         """Return the classifier to fit; it is cloned, never changed."""
@@ -186,12 +158,13 @@ class WeightedStudent(Student):
             learn_by_parts(self, rows, class_weights, run, random)
             return self
         X, labels, by_row = rows.everything()
-        Q = labels.astype(np.float64)
-        mass = np.ones(len(Q)) if by_row is None else by_row.astype(np.float64)
+        mass = np.ones(len(labels)) if by_row is None else by_row.astype(np.float64)
         # no name holds the targets here, so that a student can free them
-        self._fit_targets(X, self._targets(Q, class_weights, mass), random)
+        self._fit_targets(X, self._targets(labels, class_weights, mass), random)
         if self.loss == "collision":
-            target, of_label = weigh(Q, class_weights)
+            from consilience.kernels.collision.entropy import weigh
+
+            target, of_label = weigh(labels.astype(np.float64), class_weights)
             self._lower_collision(X, target, of_label * mass, random)
         return self
 
@@ -240,9 +213,9 @@ class WeightedStudent(Student):
         """Whether the classifier, or the last step of a pipeline, learns by `partial_fit`."""
         return False
 
-    def _targets(self, Q: Floats, class_weights: Floats, by_row: Floats) -> Floats:
+    def _targets(self, Q: NDArray[Any], class_weights: Floats, by_row: Floats) -> Floats:
         """Return the weights (n, L) of the classes of each row; warn of classes without any."""
-        T = targets(Q, class_weights, self.min_label)
+        T = targets(Q.astype(np.float64), class_weights, self.min_label)
         T *= by_row[:, None]
         warn_of_missing(T.any(axis=0))
         return T
@@ -264,6 +237,8 @@ class WeightedStudent(Student):
 
     def _lower_collision(self, X: Any, target: Floats, mass: Floats, random: np.random.RandomState) -> None:
         """Refit by EM while the mean collision cross-entropy, weighted by mass, falls; keep the best fit."""
+        from consilience.kernels.collision.entropy import responsibilities
+
         n_classes = target.shape[1]
         proba = self.predict_all(X, n_classes)
         self.collision_losses_ = [mean_collision(proba, target, mass)]
@@ -407,6 +382,8 @@ def _copies(T: Floats, most: int, random: np.random.RandomState) -> tuple[Ints, 
 
 def mean_collision(proba: Floats, target: Floats, mass: Floats) -> float:
     """Return the mean collision cross-entropy of probabilities and targets (n, L), weighted by mass (n,)."""
+    from consilience.kernels.collision.entropy import collision_probability
+
     # One row where no collision is possible would make the mean infinite, whatever the others do.
     p = np.maximum(collision_probability(proba, target), np.finfo(np.float64).tiny)
     return float(-(mass * np.log(p)).sum() / mass.sum())

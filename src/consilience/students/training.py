@@ -257,12 +257,12 @@ class Checkpoint:
 
     def __init__(self, folder: StoragePath | None, identity: Mapping[str, Any]) -> None:
         self.folder, self.identity = folder, json.loads(json.dumps(identity))
-        self._written = time.monotonic()
+        self.interval, self._written = INTERVAL, time.monotonic()
 
     @property
     def is_due(self) -> bool:
         """Whether the last one is old."""
-        return time.monotonic() - self._written >= INTERVAL
+        return time.monotonic() - self._written >= self.interval
 
     def read(self) -> dict[str, Any] | None:
         """Return the state of an earlier run of the same training; None if there is none."""

@@ -18,9 +18,8 @@ from consilience.scoring import score
 from consilience.soft_labels.estimate import check_options, compared_rows, fill_soft_labels
 from consilience.soft_labels.neighbours import N_NEIGHBORS, average_over_neighbours
 from consilience.soft_labels.teacher_temperatures import agreement_temperatures
-from consilience.students.base import timed
+from consilience.students.classifier import timed
 from consilience.students.make import is_torch_student
-from consilience.students.training import encode_validation
 from consilience.unify.alias_warnings import warn_of_names, warn_of_unused
 from consilience.unify.answers import Answers, Opened, find_coverage, given_logits
 
@@ -92,7 +91,7 @@ def _read_labels(y: Any, n_rows: int, space: LabelSpace, student: Any) -> NDArra
     labels = np.broadcast_to(np.intp(-1), n_rows) if y is None else space.encode(y)
     if len(labels) != n_rows:
         raise InvalidInputError(f"y has {len(labels)} rows and X has {n_rows}.")
-    encode_validation(student, partial(space.encode, where="y of validation"))
+    student.encode_validation(partial(space.encode, where="y of validation"))
     labels_given = y is not None or getattr(student, "validation", None) is not None
     warn_of_unused(space, labels_given=labels_given)
     return labels

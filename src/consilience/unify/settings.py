@@ -9,7 +9,8 @@ from consilience._validation import check_choice, check_count, check_number
 from consilience.exceptions import InvalidInputError
 from consilience.scoring.engines import check_engine
 from consilience.soft_labels.estimate import check_options, method_name
-from consilience.students.estimator import LOSSES
+
+LOSSES = ("cross-entropy", "collision")
 from consilience.teachers.given import given_teachers
 
 if TYPE_CHECKING:

@@ -13,18 +13,15 @@ from consilience.exceptions import InvalidInputError
 from consilience.inspect.inspection import Inspection
 from consilience.kernels.arrays import Floats
 from consilience.labels import Disconnected, LabelSpace
-from consilience.rows import as_rows, memory_budget
+from consilience.rows import as_rows
 from consilience.run import Run
 from consilience.scoring import score
-from consilience.scoring.ray_options import read_options
 from consilience.soft_labels.estimate import Method, OwnMethod, method_name, resolve_temperature
 from consilience.soft_labels.methods import spread_out
-from consilience.students.base import Origin, StudentClassifier, timed
-from consilience.students.estimator import Loss
+from consilience.students.classifier import Origin, StudentClassifier, timed
 from consilience.students.loaded import load
 from consilience.students.make import make_student
-from consilience.students.passes import check_student_streams
-from consilience.students.training import check_trains_on_ray
+from consilience.students.student import Loss
 from consilience.teachers.given import open_teachers
 from consilience.unify.answers import Opened
 from consilience.unify.estimate import collect_answers, estimate, find_soft_labels
@@ -255,11 +252,7 @@ class Unifier(Inspection, StudentClassifier):
             rows.take(rows.sample_rows(few)) if len(rows) else rows.given
         )  # names and encoding come from these
         student = self._make_student(some)
-        check_trains_on_ray(student, read_options(run.engine_options))
-        if not rows.held or run.memory is not None:
-            check_student_streams(
-                student, len(rows), rows.n_bytes, opened.space.n_classes, memory_budget(run)
-            )
+        student.check_memory(rows, opened.space.n_classes, run)
         read = self._read_rows(student, some)
         seconds: dict[str, float] = {}
         answers = collect_answers(self, rows, y, logits, opened, run, seconds, student)
@@ -334,12 +327,13 @@ class Unifier(Inspection, StudentClassifier):
         """Return the unfitted student for rows like X; see `make_student`."""
         student = make_student(
             self.student,
-            threshold=self.threshold,
-            loss=self.loss,
             X=X,
-            progress=self.progress,
             random_state=self.random_state,
+            run=self.prepare(),
         )
+        student.loss = self.loss
+        if hasattr(student, "min_label"):
+            student.min_label = self.threshold
         if self.train == "backprop" and student.scores == "probabilities":
             raise InvalidInputError(
                 "{argument} needs a torch student; use {remedy}.",
