@@ -10,7 +10,6 @@ from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -97,7 +96,7 @@ def test_an_unknown_name_gets_a_suggestion() -> None:
 def test_iterations_are_the_estimators_own() -> None:
     X, soft = blobs()
     assert learnt(Classifier(LogisticRegression()), X, soft).n_iter_ > 0
-    assert learnt(Classifier(GaussianNB()), X, soft).n_iter_ is None
+    assert learnt(Classifier(KNeighborsClassifier()), X, soft).n_iter_ is None
 
 
 class Positive(ClassifierMixin, BaseEstimator):
@@ -141,9 +140,9 @@ def test_refitting_lowers_the_collision_cross_entropy(estimator: Any) -> None:
     ours = learnt(Classifier(estimator, loss="collision", random_state=0), X, Y)
     losses = ours.collision_losses_
     assert 2 <= len(losses) <= 5
-    assert collision(ours, X, Y) == pytest.approx(min(losses), abs=1e-9)
+    assert collision(ours, X, Y) == pytest.approx(min(losses), abs=1e-6)
     assert collision(ours, X, Y) < collision(plain, X, Y) - 0.02
-    assert losses[0] == pytest.approx(collision(plain, X, Y), abs=1e-9)
+    assert losses[0] == pytest.approx(collision(plain, X, Y), abs=1e-6)
 
 
 def test_refitting_weights_rows_by_their_label() -> None:

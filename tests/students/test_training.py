@@ -233,7 +233,7 @@ def test_a_dataset_of_texts_is_tokenized_block_by_block(monkeypatch: pytest.Monk
         (None, "X holds texts. Give Network.module, preprocess=. a function"),
         (lambda rows: {"input_ids": tokenize(rows)}, "a dict with the keys 'input_ids'; expected one array"),
         (
-            lambda rows: [[1] * len(row.split()) + [2] * (row == texts[0]) for row in rows],
+            lambda rows: [[1] * len(row.split()) + [2] * (i == 0) for i, row in enumerate(rows)],
             "different lengths",
         ),
         (lambda rows: tokenize(rows)[:5], "returned 5 rows for 120 rows of X"),
@@ -326,7 +326,9 @@ def test_another_training_starts_anew(tmp_path: Path, change: Any) -> None:
 def test_a_damaged_file_is_ignored(tmp_path: Path) -> None:
     fit_by_epochs(tmp_path, killed_after=2)
     file = tmp_path / "training-0" / FILE
-    for content in (b"", file.read_bytes()[:-200], b"PK\x03\x04 nonsense"):
+    whole = file.read_bytes()
+    for content in (b"", whole[:-200], b"PK\x03\x04 nonsense"):
+        file.parent.mkdir(exist_ok=True)
         file.write_bytes(content)
         student, epochs = fit_by_epochs(tmp_path, max_iter=1)
         assert epochs == [1]

@@ -1,4 +1,4 @@
-"""The options of students, apart from what they do: to read these, neither torch nor scikit-learn is needed."""
+"""The options of students. To read them, neither torch nor scikit-learn is needed."""
 
 from __future__ import annotations
 
