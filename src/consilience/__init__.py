@@ -122,7 +122,7 @@ if TYPE_CHECKING:
     from consilience.unify.unifier import Unifier
 
 
-__getattr__, _names = lazy(__name__, {**_EXPORTS, "nn": "nn"})
+__getattr__, _names = lazy(__name__, {**_EXPORTS, "methods": "methods", "nn": "nn", "students": "students"})
 
 
 def __dir__() -> list[str]:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from consilience import AliasWarning, InvalidInputError, LabelSpace, Unifier, as_teacher, suggest_aliases
 from consilience.inspect.aliases import find_suggestions
+from consilience.inspect.matching import warn_of_names
 from consilience.inspect.spelling import spelling
-from consilience.unify.alias_warnings import warn_of_names
 
 Floats = NDArray[np.float64]
 LISTS = [

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("jinja2")
 
-from consilience import InvalidInputError, LabelSpace, Unifier, as_teacher, suggest_aliases
+from consilience import InvalidInputError, LabelSpace, Run, Unifier, as_teacher, methods, suggest_aliases
 from consilience.exceptions import NotFittedError
 from consilience.inspect.report import unified_page
 from consilience.soft_labels.agreement import teacher_agreement
@@ -42,7 +42,9 @@ def case() -> dict[str, Any]:
     X = rng.normal(size=(400, 4)).round(6)
     y = np.array(NAMES)[(X @ W).argmax(axis=1)]
     teachers = [Counted(name, own, W + 0.2 * rng.normal(size=W.shape)) for name, own in SETS.items()]
-    unified = Unifier(teachers, "logistic", random_state=0, calibrate="agreement").fit(X[:200])
+    unified = Unifier(
+        teachers, "logistic", random_state=0, method=methods.Auto(teacher_temperatures="agreement")
+    ).fit(X[:200])
     return {"unified": unified, "teachers": teachers, "X": X[200:], "y": y[200:], "fitted": X[:200]}
 
 
@@ -278,7 +280,9 @@ def test_many_classes_and_teachers_make_a_small_file(tmp_path: Path) -> None:
 
 def test_settings_name_no_place_on_a_disk(case: Any, tmp_path: Path) -> None:
     teachers = [Function(lambda A: A[:, :2], ["a", "b"], output="logits", fingerprint="one")]
-    unified = Unifier(teachers, "logistic", cache=tmp_path / "secret", random_state=7).fit(case["fitted"])
+    unified = Unifier(teachers, "logistic", random_state=7, run=Run(cache=tmp_path / "secret")).fit(
+        case["fitted"]
+    )
     text = json.dumps(unified_page(unified))
     assert "secret" not in text
     parts = [block for section in unified_page(unified)["sections"] for block in section["blocks"]]
@@ -326,7 +330,7 @@ def test_abstentions_leave_no_gaps_in_the_data(case: Any) -> None:
     logits[5] = np.nan
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        unified = Unifier(case["teachers"], "logistic", random_state=0, n_neighbors=0)
+        unified = Unifier(case["teachers"], "logistic", random_state=0, method=methods.Auto(n_neighbors=0))
         unified.fit(case["fitted"], logits=logits)
         page = unified_page(unified)
     json.dumps(page, allow_nan=False)

@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from consilience.students.expansion import Classifier
 from scipy.sparse import csr_array
 from sklearn.neural_network import MLPClassifier
 from tests.rows.rows import target_rows
 
 from consilience import ConsilienceWarning
-from consilience._progress import silent
 from consilience.exceptions import InvalidInputError
 from consilience.rows import HeldRows, targets
 from consilience.rows.targets import Epochs, TargetRows, in_random_order, is_sorted, look_at, windows
-from consilience.students.partial_fit import fit_by_partial_fit
+from consilience.run import Run
+from consilience.students import Classifier
 
 
 def numbered(n: int, block_rows: int = 16, weights: Any = None) -> TargetRows:
@@ -192,7 +191,7 @@ def test_students_learn_sorted_rows_as_well(kind: str) -> None:
             student = Classifier(MLPClassifier((16,), max_iter=3, learning_rate_init=0.01), random_state=0)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                fit_by_partial_fit(student, given, np.ones(L), progress=silent, memory=memory)
+                student.learn(given, np.ones(L), run=Run(memory=memory))
             scores = student.estimator_.predict_proba(X)
         return float((scores.argmax(axis=1) == y).mean())
 

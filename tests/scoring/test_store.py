@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience import ConsilienceWarning, InvalidInputError, Unifier
+from consilience import ConsilienceWarning, InvalidInputError, Run, Unifier
 from consilience.scoring import shelf as shelves
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.teachers import Function, Observed
@@ -504,7 +504,7 @@ def test_no_teacher_is_asked_twice(where: str) -> None:
 
     for _ in range(2):
         teacher = Function(logits, ["a", "b"], "t", output="logits", fingerprint="v1")
-        fitted = Unifier([teacher], "logistic", method="sd", cache=where, random_state=0).fit(rows)
+        fitted = Unifier([teacher], "logistic", method="sd", random_state=0, run=Run(cache=where)).fit(rows)
     assert sum(asked) == 60
     plain = Unifier([teacher], "logistic", method="sd", random_state=0).fit(rows)
     np.testing.assert_array_equal(fitted.soft_labels_, plain.soft_labels_)

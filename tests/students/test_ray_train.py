@@ -95,9 +95,7 @@ def test_a_unifier_learns_what_it_learns_in_one_process_though_a_worker_dies(
             [model()],
             student(module, max_iter=8, standardize=True, **WHOLE),
             random_state=0,
-            memory=30_000,
-            progress=lambda *call: calls.append(call),
-            **more,
+            run=Run(memory=30_000, progress=lambda *call: calls.append(call), **more),
         )
         fitted.append(unifier.fit(X))
         assert ("training", 8, 8) in calls
@@ -166,7 +164,7 @@ def test_what_ray_train_cannot() -> None:
     with pytest.raises(InvalidInputError, match="has callbacks"):
         on_ray(student(callbacks=[object()]))
     with pytest.raises(InvalidInputError, match=r"student='LogisticRegression'.*no torch network"):
-        Unifier([model()], "logistic", engine="ray", engine_options={"train_workers": 2}).fit(X)
+        Unifier([model()], "logistic", run=Run(engine="ray", engine_options={"train_workers": 2})).fit(X)
 
 
 def model() -> Any:

@@ -25,7 +25,6 @@ from consilience.students.student import student_name
 
 if TYPE_CHECKING:
     from consilience.cluster.clustering import CollisionClustering
-    from consilience.unify.estimate import Estimate
     from consilience.unify.unifier import Unifier
 
 WIDTH = 110
@@ -167,7 +166,7 @@ def _show_suggestions(found: Mapping[str, Any], written: str | None) -> None:
 
 def unifier_view(
     unifier: Unifier,
-    estimate: Estimate,
+    estimate: Any,
     kinds: Sequence[str],
     n_rows: int,
     y: Any,
@@ -179,7 +178,7 @@ def unifier_view(
     ----------
     unifier : Unifier
         Fitted, unless only soft labels were asked for.
-    estimate : Estimate
+    estimate : Estimate, or what has the same attributes
         Its soft labels, and how they came about.
     kinds : sequence of str
         The kind of each teacher's file, such as ``"onnx"``.
@@ -190,7 +189,7 @@ def unifier_view(
     test : (X, y) or None
         Rows to measure the student's accuracy on.
     """
-    space = estimate.label_space
+    space = estimate.space
     student = getattr(unifier, "student_", None)
     accuracy, n_test = None, 0
     if test and student:
@@ -219,13 +218,13 @@ def unifier_view(
         "classes": space.classes.tolist(),
         "n_rows": n_rows,
         "n_labels": 0 if y is None else int((space.encode(y) >= 0).sum()),
-        "method": unifier.method,
-        "train": unifier.train,
-        "temperature": unifier.resolved_temperature,
+        "method": estimate.method.name,
+        "train": "estimate" if student is None else student.train,
+        "temperature": estimate.method.temperature,
         "pool_weights": estimate.pool_weights,
         "neighbor_weight": estimate.neighbor_weight,
-        "calibrated": unifier.calibrate is not None,
-        "off_set": unifier.off_set,
+        "calibrated": estimate.method.teacher_temperatures is not None,
+        "off_set": getattr(estimate.method, "off_set", False),
         "seed": unifier.random_state,
         "student": None if student is None else student_name(student),
         "encoding": encoding_view(unifier),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from consilience._progress import Progress, silent
 from consilience._validation import check_count, n_rows
 from consilience.exceptions import InvalidInputError
-from consilience.inspect.matching import Matched, answered_twice, match_columns
+from consilience.inspect.matching import Matched, answered_twice, match_columns, warn_of_unused
 from consilience.inspect.spelling import spelling
 from consilience.inspect.suggestions import AliasSuggestions, SameClass, SameName
 from consilience.kernels.arrays import Floats, Ints
@@ -21,7 +21,6 @@ from consilience.run import Run
 from consilience.scoring.engine import score
 from consilience.scoring.store import as_store
 from consilience.teachers.given import open_teachers
-from consilience.unify.alias_warnings import warn_of_unused
 
 __all__ = ["AliasSuggestions", "SameClass", "SameName", "suggest_aliases"]
 

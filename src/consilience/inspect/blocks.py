@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from consilience._version import __version__
 from consilience._words import visible
-from consilience.files.record import date_now
+from consilience.files.card import date_now
 
 Block = dict[str, Any]
 Form = Literal["name", "text", "count", "place", "percent", "number"]

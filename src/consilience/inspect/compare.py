@@ -15,7 +15,6 @@ from scipy.stats import binomtest, entropy
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from consilience._progress import silent
 from consilience._tables import as_values
 from consilience._validation import (
     as_random_state,
@@ -30,9 +29,11 @@ from consilience.inspect.comparison import Comparison, Configuration
 from consilience.inspect.truth import read_truth
 from consilience.kernels.arrays import Floats
 from consilience.labels import LabelSpace
-from consilience.soft_labels.estimate import check_options, method_name
+from consilience.methods import as_method
+from consilience.run import Run, resolve_run
 from consilience.soft_labels.methods import spread_out
-from consilience.students.make import holds_texts, make_student
+from consilience.students.make import as_student, holds_texts, make_student
+from consilience.teachers import Teacher
 
 if TYPE_CHECKING:
     from consilience.unify.unifier import Unifier
@@ -50,26 +51,25 @@ def compare_settings(
     *,
     methods: Sequence[Any],
     balance: Sequence[Any],
-    calibrate: Sequence[Any],
+    teacher_temperatures: Sequence[Any],
     self_label: Sequence[Any],
     student: Any,
     max_rows: int,
     logits: ArrayLike | None,
 ) -> Comparison:
     """Do what `Unifier.compare` says."""
-    unified.prepare()
-    grid = _grid(methods, balance, calibrate, self_label)
+    unified.check_options()
+    grid = _grid(methods, balance, teacher_temperatures, self_label)
     check_count("max_rows", max_rows, at_least=4)
     rows = spread_out(np.arange(n_rows(X)), max_rows)
     if len(rows) < 4:
         raise InvalidInputError(f"X has {len(rows)} rows; comparing needs at least 4 to hold some out.")
     with _quiet():
-        opened = unified.open_teachers()
-    space = opened.space
+        teachers, space = unified.open_teachers()
     nothing = np.full(n_rows(X), -1) if y is None else y
     truth = read_truth(nothing, n_rows(X), space, at_least=0, some_known=True)
     learner = _student(unified, student, X)
-    packed = _ask(unified, opened, X, rows, logits)
+    packed = _ask(unified, teachers, space, X, rows, logits)
     answered = ~np.isnan(packed[:, space.offsets[:-1]]).all(axis=1)
     if answered.sum() < 4:
         raise InvalidInputError("Teachers answer on fewer than 4 rows of X; comparing needs more.")
@@ -106,10 +106,18 @@ def _figure(row: Configuration, criterion: str) -> float:
 
 
 def _grid(
-    methods: Sequence[Any], balance: Sequence[Any], calibrate: Sequence[Any], self_label: Sequence[Any]
+    methods: Sequence[Any],
+    balance: Sequence[Any],
+    teacher_temperatures: Sequence[Any],
+    self_label: Sequence[Any],
 ) -> list[Settings]:
     """Return every combination, or say which option is wrong."""
-    choices = {"methods": methods, "balance": balance, "calibrate": calibrate, "self_label": self_label}
+    choices = {
+        "methods": methods,
+        "balance": balance,
+        "teacher_temperatures": teacher_temperatures,
+        "self_label": self_label,
+    }
     for name, values in choices.items():
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise InvalidInputError(
@@ -117,23 +125,22 @@ def _grid(
                 argument=name,
                 value=values,
             )
-    for method in methods:
-        check_options(method)
-    for name, allowed in (
-        ("balance", (True, "sqrt", False)),
-        ("calibrate", (None, "agreement")),
-        ("self_label", (False, True)),
-    ):
-        for value in choices[name]:
-            check_choice(name, value, allowed)
-    names = ("method", "balance", "calibrate", "self_label")
-    return [dict(zip(names, values, strict=True)) for values in product(*choices.values())]
+        for value in values if name != "methods" else ():
+            check_choice(name, value, (*_EXAMPLES[name], "sqrt") if name == "balance" else _EXAMPLES[name])
+    return [
+        {
+            "method": clone(as_method(method)).set_params(teacher_temperatures=heat),
+            "balance": balanced,
+            "self_label": labels,
+        }
+        for method, balanced, heat, labels in product(*choices.values())
+    ]
 
 
 _EXAMPLES: dict[str, tuple[Any, ...]] = {
     "methods": METHODS,
     "balance": (True, False),
-    "calibrate": (None, "agreement"),
+    "teacher_temperatures": (None, "agreement"),
     "self_label": (False, True),
 }
 
@@ -141,25 +148,28 @@ _EXAMPLES: dict[str, tuple[Any, ...]] = {
 def _current(unified: Unifier, space: LabelSpace) -> Settings:
     """Return the settings in use; those of backprop are compared as estimates."""
     balance = not space.identical if unified.balance == "auto" else unified.balance
-    return {
-        "method": unified.method,
-        "balance": balance,
-        "calibrate": unified.calibrate,
-        "self_label": unified.self_label,
-    }
+    self_label = bool(getattr(unified.student, "self_label", False))
+    return {"method": unified.resolved("method"), "balance": balance, "self_label": self_label}
 
 
 def _same(one: Settings, other: Settings) -> bool:
     """Tell whether settings are equal."""
-    return all(one[name] is other[name] or one[name] == other[name] for name in one)
+    return repr(one) == repr(other)
 
 
-def _ask(unified: Unifier, opened: Any, X: Any, rows: NDArray[np.intp], logits: Any) -> Floats:
+def _ask(
+    unified: Unifier,
+    teachers: Sequence[Teacher],
+    space: LabelSpace,
+    X: Any,
+    rows: NDArray[np.intp],
+    logits: Any,
+) -> Floats:
     """Return the packed logits of the rows; stored outputs belong to all of X."""
     if logits is not None:
-        return check_packed_logits(logits, opened.space, n_rows(X))[rows]
+        return check_packed_logits(logits, space, n_rows(X))[rows]
     with _quiet():
-        if len(rows) == n_rows(X) or not all(teacher.batched for teacher in opened.teachers):
+        if len(rows) == n_rows(X) or not all(teacher.batched for teacher in teachers):
             return unified.score_teachers(X)[rows]
         return unified.score_teachers(take_rows(X, rows))
 
@@ -186,13 +196,13 @@ def _decide(
     unified: Unifier, student: Any, X: Any, packed: Floats, settings: Sequence[Settings]
 ) -> tuple[NDArray[np.intp], list[float], list[str | None]]:
     """Fit on either half of the rows, and return what is decided (K, n) on the other; -1 after an error."""
-    progress, n = unified.progress or silent, len(packed)
+    progress, n = resolve_run(unified.run).report, len(packed)
     half = as_random_state(unified.random_state).permutation(n) % 2
     decided = np.full((len(settings), n), -1, dtype=np.intp)
     seconds, errors = [0.0] * len(settings), list[str | None]([None] * len(settings))
     for place, chosen in enumerate(settings):
         progress("settings", place, len(settings))
-        model, started = _model(unified, student, chosen), time.perf_counter()
+        model, started = _model(unified, as_student(student, X), chosen), time.perf_counter()
         try:
             for part in (0, 1):
                 seen, other = (np.flatnonzero(half == one) for one in (1 - part, part))
@@ -208,19 +218,19 @@ def _decide(
 
 
 def _model(unified: Unifier, student: Any, chosen: Settings) -> Unifier:
-    """Return an unfitted Unifier with the settings to compare."""
+    """Return an unfitted Unifier with the settings to compare, and this student."""
+    student.self_label = chosen["self_label"]
+    if student.self_label:
+        student.loss = "cross-entropy"
+    if student.train == "backprop":
+        student.train = "estimate"
     model: Unifier = clone(unified).set_params(
-        student=clone(student, safe=False),
-        train="estimate",
-        loss="cross-entropy" if chosen["self_label"] else unified.loss,
+        student=student,
+        method=chosen["method"],
+        balance=chosen["balance"],
         disconnected="ignore",
-        progress=None,
-        cache=None,
-        cache_limit=None,
-        **chosen,
+        run=Run(memory=resolve_run(unified.run).memory),
     )
-    if method_name(chosen["method"]) != method_name(unified.method):
-        model.set_params(off_set=False, tol=None, max_iter=None)
     return model
 
 
@@ -298,9 +308,9 @@ def _configuration(
         agreement = coverage = accuracy = np.nan
         interval = (np.nan, np.nan)
     return Configuration(
-        method_name(settings["method"]),
+        str(clone(settings["method"]).set_params(teacher_temperatures=None)),
         settings["balance"],
-        settings["calibrate"],
+        settings["method"].teacher_temperatures,
         settings["self_label"],
         agreement,
         coverage,

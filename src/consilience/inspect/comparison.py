@@ -20,8 +20,9 @@ class Configuration:
 
     Attributes
     ----------
-    method, balance, calibrate, self_label
-        The settings of `Unifier`. A method of your own has the name of its function.
+    method, balance, teacher_temperatures, self_label
+        The settings of `Unifier`, its method and its student. A method of your own has the name of its
+        function.
     agreement : float
         How often the student decides as the teachers do, where it is likely that they know the class; see
         `Unifier.compare`.
@@ -41,7 +42,7 @@ class Configuration:
 
     method: str
     balance: bool | str
-    calibrate: str | None
+    teacher_temperatures: str | None
     self_label: bool
     agreement: float
     coverage: float
@@ -57,7 +58,7 @@ class Configuration:
         notes = {
             "balanced": self.balance is True,
             "balanced by roots": self.balance == "sqrt",
-            "calibrated": self.calibrate is not None,
+            "calibrated": self.teacher_temperatures is not None,
             "self-labelled": self.self_label,
         }
         return ", ".join([self.method, *(note for note, holds in notes.items() if holds)])

@@ -17,6 +17,7 @@ from consilience._validation import (
     as_random_state,
     check_choice,
     check_count,
+    check_fitted,
     check_number,
     check_packed_logits,
     n_rows,
@@ -40,6 +41,7 @@ from consilience.kernels.held_out import held_out_folds
 from consilience.kernels.unify.answers import beside_teachers
 from consilience.kernels.unify.packed import make_layout
 from consilience.labels import LabelSpace
+from consilience.run import resolve_run
 from consilience.scoring.engine import observe
 from consilience.scoring.store import as_store
 from consilience.students.classifier import SoftLabelClassifier
@@ -88,10 +90,11 @@ def evaluate_unifier(
     n_bins: int,
 ) -> Evaluation:
     """Do what `Unifier.evaluate` says."""
-    unified._check_fitted()
+    check_fitted(unified, "student_")
     check_choice("teachers", teachers, (True, False))
     measured = _check(labels_only, n_folds, confidence, n_bins)
-    space, progress = unified.label_space_, unified.progress or silent
+    space, run = unified.label_space_, resolve_run(unified.run)
+    progress = run.report
     packed = None if logits is None else check_packed_logits(logits, space, n_rows(X))
     labels = read_truth(y, n_rows(X), space, some_known=True)
     truth, known = labels.codes, labels.known
@@ -99,13 +102,16 @@ def evaluate_unifier(
     if packed is not None and not known.all():
         packed = packed[known]
     elif packed is None and teachers:
-        cache = as_store(unified.cache, unified.cache_limit)
-        packed = ask(unified.teachers_, space, X, known, unified.batch_size, cache, progress, remarks)
+        cache = as_store(run.cache, run.cache_limit)
+        packed = ask(unified.teachers_, space, X, known, run.rows_per_call, cache, progress, remarks)
     X = X if known.all() else take_rows(X, known)
     proba = unified.predict_proba(X)
     alone = None
     if wants_labels_only(labels_only, len(truth), remarks):
-        student = SoftLabelClassifier(clone(unified.student, safe=False), random_state=unified.random_state)
+        student = SoftLabelClassifier(
+            clone(unified.student, safe=False),
+            random_state=unified.random_state,
+        )
         alone = learn_labels(student, X, truth, space.n_classes, n_folds, progress, remarks)
     found = assess(proba, truth, space, packed, alone, measured, remarks)
     return _told(found, int((~known).sum()), stacklevel=4)

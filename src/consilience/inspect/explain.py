@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 
-from consilience._progress import silent
-from consilience._validation import as_numbers, check_count, check_packed_logits, n_rows
+from consilience._validation import as_numbers, check_count, check_fitted, check_packed_logits, n_rows
 from consilience.exceptions import InvalidInputError
 from consilience.inspect.evaluate import ask
 from consilience.inspect.explanation import ClassPair, Disagreement, Disagreements, Explanation, Said
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import block_softmax, floor_blocks
 from consilience.labels import LabelSpace
+from consilience.run import resolve_run
 from consilience.scoring.store import as_store
-from consilience.soft_labels.estimate import estimate_soft_labels, method_name
+from consilience.soft_labels.estimate import estimate_soft_labels
 from consilience.soft_labels.teacher_temperatures import divide_by_temperatures
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 def explain_row(unified: Unifier, x: Any) -> Explanation:
     """Do what `Unifier.explain` says."""
-    unified._check_fitted()
+    check_fitted(unified, "student_")
     X, space, remarks = as_one_row(x), unified.label_space_, list[str]()
     packed = _ask(unified, X, None, remarks)
     proba = unified.predict_proba(X)[0]
@@ -48,7 +49,7 @@ def explain_row(unified: Unifier, x: Any) -> Explanation:
         dict(zip(classes, proba.tolist(), strict=True)),
         None if soft is None else dict(zip(classes, soft.tolist(), strict=True)),
         tuple(said),
-        method_name(unified.method),
+        unified.method_.name,
         unified.pool_weights_,
         tuple(remarks),
     )
@@ -77,8 +78,9 @@ def _ask(unified: Unifier, X: Any, logits: ArrayLike | None, remarks: list[str])
     space = unified.label_space_
     if logits is None:
         known = np.ones(n_rows(X), dtype=bool)
-        cache, progress = as_store(unified.cache, unified.cache_limit), unified.progress or silent
-        packed = ask(unified.teachers_, space, X, known, unified.batch_size, cache, progress, remarks)
+        run = resolve_run(unified.run)
+        cache = as_store(run.cache, run.cache_limit)
+        packed = ask(unified.teachers_, space, X, known, run.rows_per_call, cache, run.report, remarks)
     else:
         packed = check_packed_logits(logits, space, n_rows(X))
     return divide_by_temperatures(packed, unified.temperatures_, space)
@@ -86,7 +88,7 @@ def _ask(unified: Unifier, X: Any, logits: ArrayLike | None, remarks: list[str])
 
 def _soft_label(unified: Unifier, packed: Floats, remarks: list[str]) -> Floats | None:
     """Return the soft label (L,) that the method makes of one row, or None, with a remark."""
-    if unified.train == "backprop":
+    if unified.student_.train == "backprop":
         remarks.append("There is no soft label: the student learnt from the method's own loss.")
         return None
     starts = unified.label_space_.offsets[:-1]
@@ -95,30 +97,22 @@ def _soft_label(unified: Unifier, packed: Floats, remarks: list[str]) -> Floats 
         remarks.append("There is no soft label: every teacher abstains.")
         return None
     reference = None
-    if unified.method in ("auto", "ranks"):  # they rank the row among those that fit has seen
-        reference = unified._reference
+    if unified.method_.name in ("auto", "ranks"):  # they rank the row among those that fit has seen
+        reference = unified.reference_
         if (answers & np.isnan(reference[:, starts]).all(axis=0)).any():
             remarks.append(
                 "There is no soft label: a teacher answers that never did when the model was fitted."
             )
             return None
     space = unified.label_space_
-    packed = floor_blocks(packed, space.offsets, np.full(space.n_teachers, float(unified.smoothing)))
+    packed = floor_blocks(packed, space.offsets, np.array([one.smoothing for one in unified.teachers_]))
     if unified.neighbor_weight_:
         remarks.append(
             "The student learnt soft labels that were mixed with those of neighbours (weight "
             f"{unified.neighbor_weight_:.2g}). The one here is of the row alone."
         )
-    Q = estimate_soft_labels(
-        packed,
-        space,
-        unified.method,
-        temperature=unified.temperature,
-        tol=unified.tol,
-        max_iter=unified.max_iter,
-        off_set=unified.off_set,
-        reference=reference,
-    )
+    method = clone(unified.method_).set_params(n_neighbors=0, teacher_temperatures=None)
+    Q = estimate_soft_labels(packed, space, method, reference=reference)
     return np.asarray(Q[0])
 
 
@@ -143,7 +137,7 @@ class _Worst:
 
 def find_disagreements(unified: Unifier, X: Any, *, max_rows: int, logits: ArrayLike | None) -> Disagreements:
     """Do what `Unifier.disagreements` says."""
-    unified._check_fitted()
+    check_fitted(unified, "student_")
     check_count("max_rows", max_rows)
     space, remarks = unified.label_space_, list[str]()
     packed = _ask(unified, X, logits, remarks)

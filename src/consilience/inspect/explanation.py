@@ -23,7 +23,7 @@ class Said:
     ----------
     teacher : str
     temperature : float
-        What its logits are divided by: 1 without `calibrate`.
+        What its logits are divided by: 1 without `teacher_temperatures`.
     weight : float
         The mass that the soft label gives to its classes: how much its answer is about this row. With
         `off_set` this is its weight in the estimate. NaN without a soft label.

@@ -51,7 +51,7 @@ def hard_rows_section(
     space, Q = unified.label_space_, unified.soft_labels_
     own = proba is not None and len(proba) == len(logits)  # the teachers answered about X, too
     believed = proba if own else None if Q is None else Q[rows]
-    every = np.flatnonzero(unified._covered) if proba is None else np.arange(len(proba))
+    every = np.flatnonzero(unified.covered_) if proba is None else np.arange(len(proba))
     names = space.classes.tolist()
     parts = []
     if believed is not None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from numpy.typing import ArrayLike
 
-from consilience._validation import n_rows
+from consilience._validation import check_fitted, n_rows
 from consilience.inspect.truth import read_truth
 from consilience.rows import as_rows
-from consilience.run import Run
+from consilience.run import resolve_run
 
 if TYPE_CHECKING:
     from consilience.inspect.comparison import Comparison
@@ -39,7 +39,7 @@ class Inspection:
             The weight of each row.
         """
         unified = cast("Unifier", self)
-        unified._check_fitted()
+        check_fitted(unified, "student_")
         X = as_rows(X).given
         labels = read_truth(y, n_rows(X), unified.label_space_)
         return labels.accuracy(unified.predict_proba(X).argmax(axis=1), sample_weight)
@@ -115,7 +115,7 @@ class Inspection:
         *,
         methods: Sequence[Any] = ("auto", "ranks", "mf-lf", "ce", "sd"),
         balance: Sequence[Any] = (True, False),
-        calibrate: Sequence[Any] = (None, "agreement"),
+        teacher_temperatures: Sequence[Any] = (None, "agreement"),
         self_label: Sequence[Any] = (False, True),
         student: Any = "auto",
         max_rows: int = 2000,
@@ -138,8 +138,9 @@ class Inspection:
             n rows, such as those that `fit` gets.
         y : (n,) sequence, optional
             Labels where they are known, as in `evaluate`. They only measure; no student learns them.
-        methods, balance, calibrate, self_label : sequences
-            What to combine. The settings in use are always compared, too.
+        methods, balance, teacher_temperatures, self_label : sequences
+            What to combine; methods as in `Unifier`, by name or with options. The settings in use are
+            always compared, too.
         student : classifier, name, "auto" or None
             What learns. ``"auto"`` is cheap: ``"logistic"`` for numbers, ``"ngrams"`` for texts, and this
             Unifier's own otherwise. None and others as in `Unifier`.
@@ -161,7 +162,7 @@ class Inspection:
             y,
             methods=methods,
             balance=balance,
-            calibrate=calibrate,
+            teacher_temperatures=teacher_temperatures,
             self_label=self_label,
             student=student,
             max_rows=max_rows,
@@ -253,4 +254,4 @@ class Inspection:
 
     def _in_memory(self, X: Any) -> Any:
         """Return rows in memory; raise where those of a source do not fit."""
-        return as_rows(X).all(Run(memory=cast("Unifier", self).memory))
+        return as_rows(X).all(resolve_run(cast("Unifier", self).run))

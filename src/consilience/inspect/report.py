@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience._progress import silent
-from consilience._validation import check_choice, check_packed_logits, n_rows
+from consilience._validation import check_choice, check_fitted, check_packed_logits, n_rows
 from consilience._words import counted, percent, shorten
 from consilience.exceptions import CoverageWarning, InvalidInputError
 from consilience.inspect.blocks import Block, column, facts, page, remarks, section, table, versions
@@ -25,18 +24,17 @@ from consilience.inspect.teachers_page import agreement_section, label_space_sec
 from consilience.inspect.truth import read_truth
 from consilience.kernels.arrays import Floats
 from consilience.labels import BETWEEN_GROUPS
+from consilience.run import resolve_run
 from consilience.scoring.store import as_store
-from consilience.soft_labels.estimate import method_name
 from consilience.soft_labels.methods import spread_out
 from consilience.soft_labels.teacher_temperatures import divide_by_temperatures
 from consilience.students.student import student_name
-from consilience.unify.unifier import REFERENCE_ROWS
 
 if TYPE_CHECKING:
     from consilience.unify.unifier import Unifier
 
 # what a page does not tell: teachers have their own table, a cache is a place on your disk
-_UNTOLD = ("teachers", "student", "aliases", "progress", "cache", "cache_limit", "engine_options")
+_UNTOLD = ("teachers", "student", "method", "aliases", "run")
 
 
 class Basis(NamedTuple):
@@ -61,7 +59,7 @@ def write_report(
 ) -> Path:
     """Do what `Unifier.report` says."""
     target = check_report(path)
-    unified._check_fitted()
+    check_fitted(unified, "student_")
     check_choice("labels_only", labels_only, ("auto", True, False))
     if X is None and (y is not None or logits is not None):
         raise InvalidInputError("y and logits are about rows; give their X, too.")
@@ -98,7 +96,7 @@ def unified_page(
         if space.n_teachers > 1
         else "A classifier from one teacher",
         f"A {student_name(unified.student_)} that knows {counted(space.n_classes, 'class')}. It learnt from "
-        f"{counted(space.n_teachers, 'teacher')} and {len(unified._covered):,} rows, without the teachers' "
+        f"{counted(space.n_teachers, 'teacher')} and {len(unified.covered_):,} rows, without the teachers' "
         "training data.",
         _figures(unified, basis, view),
         sections,
@@ -107,13 +105,13 @@ def unified_page(
 
 def _kept(unified: Unifier) -> Basis:
     """Return what `fit` kept."""
-    rows = spread_out(np.arange(len(unified._covered)), REFERENCE_ROWS)
+    rows = spread_out(np.arange(len(unified.covered_)), len(unified.reference_))
     which = (
-        f"{len(rows):,} of the {len(unified._covered):,} rows of fit"
-        if len(rows) < len(unified._covered)
+        f"{len(rows):,} of the {len(unified.covered_):,} rows of fit"
+        if len(rows) < len(unified.covered_)
         else "the rows of fit"
     )
-    return Basis(unified._reference, rows, which, None, None, [])
+    return Basis(unified.reference_, rows, which, None, None, [])
 
 
 def _asked(unified: Unifier, X: Any, logits: ArrayLike | None) -> Basis:
@@ -122,15 +120,15 @@ def _asked(unified: Unifier, X: Any, logits: ArrayLike | None) -> Basis:
     if n == 0:
         raise InvalidInputError("X has no rows; give some to report on, or leave X out.")
     if logits is None:
-        every = np.ones(n, dtype=bool)
+        every, run = np.ones(n, dtype=bool), resolve_run(unified.run)
         raw = ask(
             unified.teachers_,
             space,
             X,
             every,
-            unified.batch_size,
-            as_store(unified.cache, unified.cache_limit),
-            unified.progress or silent,
+            run.rows_per_call,
+            as_store(run.cache, run.cache_limit),
+            run.report,
             told,
         )
     else:
@@ -166,12 +164,12 @@ def _figures(unified: Unifier, basis: Basis, view: Mapping[str, Any] | None) -> 
     figures = [
         (f"{space.n_teachers:,}", "teacher" if space.n_teachers == 1 else "teachers"),
         (f"{space.n_classes:,}", "classes"),
-        (f"{len(unified._covered):,}", "unlabelled rows"),
+        (f"{len(unified.covered_):,}", "unlabelled rows"),
         (f"{n_groups:,}", "component" if n_groups == 1 else "components"),
     ]
     if Q is not None:
         figures.append(
-            (percent(float(Q.max(axis=1)[unified._covered].mean())), "mean confidence of the soft labels")
+            (percent(float(Q.max(axis=1)[unified.covered_].mean())), "mean confidence of the soft labels")
         )
     if basis.proba is not None:
         figures.append((percent(float(basis.proba.max(axis=1).mean())), "mean confidence of the model"))
@@ -182,7 +180,7 @@ def _figures(unified: Unifier, basis: Basis, view: Mapping[str, Any] | None) -> 
 
 def _remark_section(unified: Unifier, basis: Basis) -> Block | None:
     """Return what a reader should know first, if there is anything."""
-    lines, n_uncovered = list(basis.remarks), int((~unified._covered).sum())
+    lines, n_uncovered = list(basis.remarks), int((~unified.covered_).sum())
     if n_uncovered:
         lines.append(
             f"Every teacher abstained on {n_uncovered:,} rows of fit; the student did not see these."
@@ -196,7 +194,7 @@ def _remark_section(unified: Unifier, basis: Basis) -> Block | None:
     silent_teachers = [
         name
         for name, count in zip(unified.label_space_.names, unified.n_abstentions_, strict=True)
-        if count == len(unified._covered)
+        if count == len(unified.covered_)
     ]
     if silent_teachers:
         lines.append(f"These teachers answered on no row: {shorten(silent_teachers)}.")
@@ -211,13 +209,17 @@ def _settings_section(unified: Unifier) -> Block:
         if name not in _UNTOLD and value is not None
     }
     told |= {
-        "method": method_name(unified.method),
-        "temperature": f"{unified.resolved_temperature:g}",
+        "method": unified.method_.name,
+        **{
+            name: setting(value)
+            for name, value in unified.method_.get_params(deep=False).items()
+            if value is not None
+        },
         "student": student_name(unified.student_),
         "n_iter_": unified.n_iter_,
     }
     spent = {f"{step}, seconds": f"{seconds:.2f}" for step, seconds in unified.seconds_.items()}
-    more = ("torch", "skorch") if student_name(unified.student_) == "torch network" else ()
+    more = ("torch",) if student_name(unified.student_) == "torch network" else ()
     aliases = dict(unified.aliases or {})
     return section(
         "Settings and versions",

@@ -72,7 +72,7 @@ def _components_in_words(groups: list[Any]) -> str:
 
 
 def _teacher_table(unified: Unifier, mask: Any, logits: Floats) -> Block:
-    space, n = unified.label_space_, len(unified._covered)
+    space, n = unified.label_space_, len(unified.covered_)
     alone = mask.sum(axis=1) == 1
     sure = [_mean_confidence(logits[:, space.block(i)]) for i in range(space.n_teachers)]
     rows = [
@@ -174,8 +174,8 @@ def _pair_table(found: TeacherAgreement, space: LabelSpace) -> Block:
 def soft_label_section(unified: Unifier, proba: Floats | None) -> Block:
     """Return how sure the soft labels are, what was pooled, and the balance of classes before and after."""
     Q, space = unified.soft_labels_, unified.label_space_
-    if Q is not None and not unified._covered.all():
-        Q = Q[unified._covered]  # nothing is known about the others
+    if Q is not None and not unified.covered_.all():
+        Q = Q[unified.covered_]  # nothing is known about the others
     pool = unified.pool_weights_ or {}
     near = unified.neighbor_weight_
     told = facts(
@@ -187,7 +187,7 @@ def soft_label_section(unified: Unifier, proba: Floats | None) -> Block:
     )
     drawings = []
     if Q is not None:
-        heated = unified.resolved_temperature
+        heated = unified.method_.temperature
         at = f", at temperature {heated:g}" if heated != 1 else ""
         drawings.append(histogram(f"Soft labels: probability of the likeliest class{at}", _binned(Q)))
     if proba is not None:

@@ -26,8 +26,7 @@ from consilience._validation import (
     take_rows,
 )
 from consilience.exceptions import InvalidInputError
-from consilience.files.record import jsonable, settings_of
-from consilience.files.row_hash import rows_sha256
+from consilience.files.card import jsonable, rows_sha256, settings_of
 from consilience.kernels.arrays import Floats
 from consilience.kernels.linear_model import inverse, sharpen
 from consilience.labels import class_list, read_labels
@@ -170,10 +169,9 @@ class StudentClassifier(FittedClassifier):
             self.feature_names_in_ = as_seen.names
 
     def __sklearn_clone__(self) -> Self:
-        # A plain clone would also clone, and so un-fit, the scikit-learn teachers in the list.
-        params = self.get_params(deep=False)
-        params["student"] = clone(self.student, safe=False)
-        return type(self)(**params)
+        # a plain clone would also clone, and so un-fit, the scikit-learn teachers in the list
+        params = self.get_params(deep=False).items()
+        return type(self)(**{k: v if k == "teachers" else clone(v, safe=False) for k, v in params})
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "student_")

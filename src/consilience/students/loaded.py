@@ -17,10 +17,9 @@ from consilience._tables import columns_of, is_table, name_problem, quoted, read
 from consilience._validation import check_count, n_rows, take_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
-from consilience.files.card import Card, find_card
+from consilience.files.card import Card, find_card, read_made
 from consilience.files.ngram_model import is_text_model
 from consilience.files.predictions import column_titles, writing
-from consilience.files.record import read_made
 from consilience.inspect.truth import read_truth
 from consilience.kernels.arrays import Floats
 from consilience.labels import LabelSpace

@@ -13,7 +13,7 @@ from consilience._tables import columns_of, is_numeric, is_table, kind_of
 from consilience._version import __version__
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
-from consilience.files.card import Card, carded
+from consilience.files.card import KEY, Card, carded, date_now, figures, jsonable
 from consilience.files.export import (
     TOLERANCE,
     check_export,
@@ -22,7 +22,6 @@ from consilience.files.export import (
     write_model,
 )
 from consilience.files.preprocess import ImagePreprocess
-from consilience.files.record import KEY, date_now, figures, jsonable
 from consilience.students.student import student_name
 from consilience.teachers import Teacher
 from consilience.teachers.model_folder import source_sha256
@@ -140,7 +139,7 @@ def _column_kinds(model: StudentClassifier) -> list[str] | None:
 def describe_model(
     fit: dict[str, Any], student: Any, teachers: Sequence[Teacher] | None, measured: Any
 ) -> dict[str, Any]:
-    """Return everything that a card says about how a model was made: see `consilience.files.record`.
+    """Return everything that a card says about how a model was made: see `consilience.files.card`.
 
     Parameters
     ----------
@@ -150,7 +149,7 @@ def describe_model(
         The fitted student.
     teachers : sequence of Teacher or None
     measured : Evaluation, mapping or None
-        See `consilience.files.record.figures`.
+        See `consilience.files.card.figures`.
     """
     about = {"version": __version__, "date": date_now(), **fit, "student": student_name(student)}
     if teachers is not None:

@@ -76,14 +76,15 @@ def compare(
     from consilience.cli import console
     from consilience.files import readers
     from consilience.inspect.compare import METHODS
-    from consilience.soft_labels.estimate import METHOD_NAMES
+    from consilience.methods import METHODS as KNOWN
+    from consilience.run import Run
     from consilience.students.make import holds_texts
     from consilience.unify.unifier import Unifier
 
     if student is not None:
         check_choice("student", student, STUDENTS)
     for name in method or ():
-        check_choice("method", name, METHOD_NAMES)
+        check_choice("method", name, KNOWN)
     check_count("rows", rows, at_least=4)
     check_count("seed", seed, at_least=0)
     check_cache(cache, cache_limit)
@@ -95,18 +96,15 @@ def compare(
         unifier = Unifier(
             teachers,
             aliases=readers.read_aliases(aliases),
-            cache=cache,
-            cache_limit=cache_limit,
-            batch_size=batch_size,
             disconnected="ignore",  # the table says what this means
-            progress=progress,
             random_state=seed,
+            run=Run(cache=cache, cache_limit=cache_limit, rows_per_call=batch_size, progress=progress),
         )
         found = unifier.compare(
             X,
             y,
             methods=method or METHODS,
-            calibrate=(None,) if quick else (None, "agreement"),
+            teacher_temperatures=(None,) if quick else (None, "agreement"),
             self_label=(False,) if quick else (False, True),
             student=None if student == "auto" else student or default,
             max_rows=rows,

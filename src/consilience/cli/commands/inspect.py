@@ -73,9 +73,9 @@ def inspect(
     from consilience.cli import console
     from consilience.files import readers
     from consilience.inspect.aliases import suggest_aliases
+    from consilience.inspect.matching import warn_of_unused
     from consilience.labels import LabelSpace
     from consilience.scoring.store import as_store
-    from consilience.unify.alias_warnings import warn_of_unused
 
     if suggest != (data is not None):
         raise InvalidInputError("--suggest and --data go together: give both, or neither.")
