@@ -461,7 +461,6 @@ def test_files_are_closed_when_their_teacher_is_assessed(models: dict[str, Any],
     teacher: Any = ranking.best
     assert ranking.rows[0].error is None
     assert not teacher._sessions
-    assert teacher._wide_session is None
     assert teacher.predict_logits(X[:3].astype(np.float32)).shape == (3, 5)
 
 
