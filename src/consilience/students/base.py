@@ -29,6 +29,8 @@ from consilience.files.export import (
     write_model,
 )
 from consilience.files.preprocess import ImagePreprocess
+from consilience.inspect.evaluate import evaluate, score
+from consilience.inspect.report import report
 from consilience.kernels.linear_model import sharpen
 from consilience.rows import as_rows
 from consilience.students.provenance import describe_fit, describe_model
@@ -67,6 +69,7 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
     teachers_: list[Teacher]
     student_: Any
     seconds_: dict[str, float]
+    score, evaluate, report = score, evaluate, report
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return probabilities (n, L) in the order of `classes_`, at temperature 1.
