@@ -19,7 +19,7 @@ from rich.markup import escape as escape_markup
 from consilience._words import counted, shorten, visible
 from consilience.cli.log import current
 from consilience.cli.progress import progress_bars as progress_bars
-from consilience.inspect.truth import read_truth
+from consilience.inspect.evaluate import read_truth
 from consilience.labels import BETWEEN_GROUPS, LabelSpace, read_labels
 from consilience.students.student import student_name
 
@@ -122,8 +122,6 @@ def show_space(view: Mapping[str, Any]) -> None:
         if not unshared:
             out.print("At least two teachers know every class.")
     _show_components(view["components"])
-    if "suggestions" in view:
-        _show_suggestions(view["suggestions"], view["out"])
 
 
 def _show_components(groups: Sequence[Sequence[Any]]) -> None:
@@ -138,30 +136,6 @@ def _show_components(groups: Sequence[Sequence[Any]]) -> None:
         f"Their outputs for a row do not determine how mass splits between them. {BETWEEN_GROUPS}",
         soft_wrap=True,
     )
-
-
-def _show_suggestions(found: Mapping[str, Any], written: str | None) -> None:
-    """Draw what `AliasSuggestions.to_dict` returns."""
-    from consilience.inspect.suggestions import same_class_table, same_name_table
-
-    out = console()
-    parts = (
-        ("Names that are likely one class", same_class_table(found)),
-        ("Names that are likely two classes", same_name_table(found)),
-    )
-    for title, (head, *rows) in parts:
-        out.print(f"\n[bold]{title}[/]")
-        if not rows:
-            out.print(f"None, by what the teachers say about {counted(found['n_rows'], 'row')}.")
-            continue
-        table = plain_table(*(f">{name}" if name in ("agreement", "spelling") else name for name in head))
-        for cells in rows:
-            table.add_row(*map(escape, cells))
-        out.print(table)
-    if written is not None:
-        out.print(
-            f"\nThe aliases are in {escape(written)}. Look at the rows before you use them.", soft_wrap=True
-        )
 
 
 def unifier_view(
@@ -308,7 +282,7 @@ def clusters_view(model: CollisionClustering, X: Any, y: Any, truth: Any) -> dic
     truth : (n,) array or None
         Classes to compare with; rows without one are left out.
     """
-    from consilience.cluster.accuracy import cluster_agreement
+    from consilience.cluster.report import cluster_agreement
 
     confidence = model.predict_proba(X).max(axis=1)
     labelled = np.full(len(X), False) if y is None else read_labels(y, at_least=0).known

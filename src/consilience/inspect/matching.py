@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience._words import shorten, visible
 from consilience.exceptions import AliasWarning, warn
-from consilience.inspect.spelling import spelling
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.unify.agreement import (
     Agreement,
@@ -35,12 +36,12 @@ SURE, FEW_CLASSES = 0.45, 0.15
 ALIKE, LESS_IF_ALIKE, LEAST = 0.8, 3.0, 0.1
 # On n rows, fewer than this, more evidence is needed: FEWER times log(MANY_ROWS / n).
 MANY_ROWS, FEWER = 1000, 0.8
+# What initials count in spelling: "MI" and "myocardial infarction".
+INITIALS = 0.9
 # Columns of one name are two classes if they agree by less than this, on at least this many rows.
 UNLIKE, LEAST_ROWS = 0.02, 100
-
-# Warnings: how well a pair of columns must agree, how many pairs of two teachers must do so, and what share
-# of the smaller label set they must be. One pair alone may be twins: dolphins for one teacher, whales for the
-# other.
+# How well a pair of columns must agree, how many pairs of two teachers must do so, and what share of the
+# smaller label set they must be. One pair alone may be twins: dolphins for one teacher, whales for the other.
 STRONG, PAIRS, SHARE = 0.65, 2, 0.25
 # Two classes are mirror images: their two pairs are one fact, and rows of a third class decide it.
 LEAST_CLASSES = 3
@@ -130,6 +131,37 @@ def _evidence(agreement: Agreement, parts: Ints, owners: Ints, space: LabelSpace
             evidence[i, j] += LESS_IF_ALIKE
             evidence[j, i] = evidence[i, j]
     return evidence
+
+
+def spelling(first: Any, second: Any) -> float | None:
+    """Return how alike two names are spelt, from 0 to 1; None for numbers, which have no spelling.
+
+    Case, punctuation and the borders of words do not count. The initials of a name are nearly that name.
+    Names with different numbers in them are not alike: ``"class 7"`` is not ``"class 8"``.
+
+    Examples
+    --------
+    >>> spelling("Automobile", "auto-mobile"), spelling("MI", "myocardial infarction")
+    (1.0, 0.9)
+    >>> spelling("class 7", "class 8"), spelling(7, 8)
+    (0.0, None)
+    """
+    if not (isinstance(first, str) and isinstance(second, str)):
+        return None
+    words, others = _words(first), _words(second)
+    if re.findall(r"\d+", first) != re.findall(r"\d+", second) or not words or not others:
+        return 0.0
+    one, other = "".join(words), "".join(others)
+    for short, long in ((one, others), (other, words)):
+        if 1 < len(short) == len(long) and short == "".join(word[0] for word in long):
+            return INITIALS
+    # the matcher depends on the order of its arguments
+    return max(SequenceMatcher(None, *pair, autojunk=False).ratio() for pair in ((one, other), (other, one)))
+
+
+def _words(name: str) -> list[str]:
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return re.findall(r"[^\W_]+", apart.casefold())
 
 
 def warn_of_unused(space: LabelSpace, *, labels_given: bool = False) -> None:

@@ -27,6 +27,8 @@ from consilience._validation import (
 )
 from consilience.exceptions import InvalidInputError
 from consilience.files.card import jsonable, rows_sha256, settings_of
+from consilience.inspect.evaluate import evaluate, score
+from consilience.inspect.report import report
 from consilience.kernels.arrays import Floats
 from consilience.kernels.linear_model import inverse, sharpen
 from consilience.labels import class_list, read_labels
@@ -49,6 +51,7 @@ class FittedClassifier(ClassifierMixin, BaseEstimator, ABC):
     """A classifier that predicts: rows in memory at once, and rows that lie elsewhere block by block."""
 
     classes_: NDArray[Any]
+    score, evaluate, report = score, evaluate, report
 
     @abstractmethod
     def probabilities(self, X: Any) -> Floats:

@@ -9,20 +9,18 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import softmax
 
 from consilience._progress import Progress, silent
 from consilience._tables import columns_of, is_table, name_problem, quoted, read_texts
-from consilience._validation import check_count, n_rows, take_rows
+from consilience._validation import check_count, take_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
 from consilience.files.card import Card, find_card, read_made
 from consilience.files.ngram_model import is_text_model
 from consilience.files.predictions import column_titles, writing
-from consilience.inspect.truth import read_truth
 from consilience.kernels.arrays import Floats
-from consilience.labels import LabelSpace
 from consilience.rows import Rows
 from consilience.rows.files import files_of, open_files
 from consilience.rows.images import ImageRows
@@ -101,26 +99,9 @@ class LoadedClassifier(FittedClassifier):
             )
         return np.asarray(softmax(scores, axis=1)) if self.takes_texts else scores
 
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Return the share of rows whose class is predicted.
-
-        Parameters
-        ----------
-        X : array, data frame or list
-            n rows.
-        y : (n,) sequence
-            Their classes. They may be the aliases that the card names. Rows without a label are left out. A
-            class that the model does not know counts as an error.
-        sample_weight : (n,) array, optional
-            The weight of each row.
-        """
-        space = LabelSpace([self.classes_], self._aliases(), disconnected="ignore")
-        order = space.encode(self.classes_)  # the space is sorted; the columns of a model may not be
-        guesses = order[self.predict_proba(X).argmax(axis=1)]
-        return read_truth(y, n_rows(X), space).accuracy(guesses, sample_weight)
-
-    def _aliases(self) -> Mapping[Any, Any] | None:
-        """Return the aliases on the card that name a class of the model."""
+    @property
+    def aliases_(self) -> Mapping[Any, Any] | None:
+        """The aliases on the card that name a class of the model."""
         found = read_made(self.card_).get("aliases")
         if not isinstance(found, Mapping):
             return None

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._validation import check_packed_logits
 from consilience.exceptions import CoverageWarning, InvalidInputError, warn
-from consilience.inspect.inspection import Inspection
+from consilience.inspect.comparison import compare
+from consilience.inspect.explanation import disagreements, explain
 from consilience.inspect.matching import warn_of_names, warn_of_unused
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import floor_blocks
@@ -90,7 +91,7 @@ class Estimate:
         return floor_blocks(logits, self.space.offsets, np.array([one.smoothing for one in self.teachers]))
 
 
-class Unifier(UnifierOptions, Inspection, StudentClassifier):
+class Unifier(UnifierOptions, StudentClassifier):
     """Make one classifier over all classes out of classifiers that each know some.
 
     The teachers score the unlabelled rows of X. Their outputs become soft labels over the union of their
@@ -148,6 +149,7 @@ class Unifier(UnifierOptions, Inspection, StudentClassifier):
     """
 
     load = staticmethod(load)
+    compare, explain, disagreements = compare, explain, disagreements
 
     def fit(self, X: Any, y: Any = None, *, logits: ArrayLike | None = None) -> Unifier:
         """Score X by every teacher and train the student.

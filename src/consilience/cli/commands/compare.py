@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -75,7 +75,7 @@ def compare(
     from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.files import readers
-    from consilience.inspect.compare import METHODS
+    from consilience.inspect.comparison import METHODS
     from consilience.methods import METHODS as KNOWN
     from consilience.run import Run
     from consilience.students.make import holds_texts
@@ -110,20 +110,7 @@ def compare(
             max_rows=rows,
         )
     view = found.to_dict() | {"seed": seed}
-    (console.show_json if as_json else show_comparison)(view)
-
-
-def show_comparison(view: dict[str, Any]) -> None:
-    """Draw the result of `Comparison.to_dict`."""
-    from consilience.cli import console
-    from consilience.inspect.comparison import cells, headers, remarks, title
-
-    out = console.console()
-    out.print(f"[bold]{console.escape(title(view))}[/]")
-    table = console.plain_table(*headers(view))
-    for row in view["rows"]:
-        style = "bold" if row["name"] == view["recommended"] else None
-        table.add_row(*map(console.escape, cells(row, view)), style=style)
-    out.print(table)
-    for remark in (*remarks(view), view["recommendation"]):
-        out.print(console.escape(remark), soft_wrap=True)
+    if as_json:
+        console.show_json(view)
+    else:
+        console.console().print(console.escape(repr(found)), soft_wrap=True)

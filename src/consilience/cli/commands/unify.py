@@ -137,7 +137,7 @@ def unify(
     from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.files import readers
-    from consilience.inspect.truth import read_truth
+    from consilience.inspect.evaluate import read_truth
     from consilience.labels import LabelSpace
     from consilience.run import Run
     from consilience.unify.unifier import Unifier
