@@ -154,7 +154,7 @@ class NetworkModel:
 
     def _epoch(self) -> float:
         loss = self.trainer.epoch()
-        self._run.report("training", len(self.trainer.history), self.trainer.student.max_iter)
+        self._run.report("training", len(self.trainer.history), self.trainer.plan.epochs.total)
         return loss
 
     def _remember(self) -> Floats:

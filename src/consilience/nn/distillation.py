@@ -164,7 +164,8 @@ class FitNetLoss(AnsweredLoss):
     def _loss(self, S: Tensor, T: Tensor) -> Tensor:
         if self.hint is None:
             raise InvalidInputError("FitNetLoss does not know n_features yet; give it, or call prepare.")
-        return (self.hint(S) - T).square().mean(dim=1)
+        gap: Tensor = self.hint(S) - T
+        return gap.square().mean(dim=1)
 
 
 class RelationLoss(AnsweredLoss):
@@ -244,7 +245,8 @@ class FunctionLoss(AnsweredLoss):
                 f"The loss function returned {got} for {len(S)} rows; expected a tensor of shape () or "
                 f"({len(S)},)."
             )
-        return result.expand(len(S))  # a scalar is the mean over the rows
+        rows: Tensor = result.expand(len(S))  # a scalar is the mean over the rows
+        return rows
 
 
 class Term(NamedTuple):

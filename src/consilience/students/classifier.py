@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -85,7 +86,8 @@ class Origin(NamedTuple):
     about: Mapping[str, str]
 
 
-class AsSeen(NamedTuple):
+@dataclass(frozen=True)
+class AsSeen:
     """From rows to what a student sees of them: columns in the order of `names`, and encoded."""
 
     names: NDArray[Any] | None = None

@@ -83,8 +83,10 @@ class Logistic(WeightedStudent):
         labels = np.asarray(T if len(columns) == T.shape[1] else T[:, columns], dtype=np.float32)
         del T  # twice the memory of `labels`
         decay = _decay(model, len(columns), total)
-        options = {"weight_decay": decay, "tol": TOLERANCE, "max_iter": MAX_ITER}
-        self._keep_fit(scaler, model, fit_softmax_regression(Z, labels, len(columns), **options), columns)
+        fit = fit_softmax_regression(
+            Z, labels, len(columns), weight_decay=decay, tol=TOLERANCE, max_iter=MAX_ITER
+        )
+        self._keep_fit(scaler, model, fit, columns)
 
     def _learn_by_blocks(self, rows: TargetRows, class_weights: Floats, run: Run) -> None:
         random = as_random_state(self.random_state)

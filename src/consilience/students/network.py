@@ -144,7 +144,8 @@ class Network(Student, NetworkOptions):
         if engine_options(run).train_workers is not None:
             from consilience.students.ray_train import learn_on_ray
 
-            return learn_on_ray(self, rows, n_classes, criterion, run, key)
+            learn_on_ray(self, rows, n_classes, criterion, run, key)
+            return self
         seed = self.seed()
         plan = plan_training(self, rows, memory_budget(run), seed)
         with checkpoint_folder(run, key) as folder:

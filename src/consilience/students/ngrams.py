@@ -101,7 +101,7 @@ class Ngrams(ClassifierMixin, Student, NgramsOptions, BaseEstimator):
         rows = TargetRows(as_rows(texts), Q, None if sample_weight is None else weights, used)
         self.learn(rows, np.ones(len(classes)))
         self.classes_ = classes
-        self.model_ = self.model_.named(classes, 1.0)
+        self.model_: TextModel = self.model_.named(classes, 1.0)
         return self
 
     def learn(
@@ -152,7 +152,7 @@ class Ngrams(ClassifierMixin, Student, NgramsOptions, BaseEstimator):
 
     def predict_all(self, X: Any, n_classes: int) -> Floats:
         """Return probabilities (n, L) of all L classes."""
-        return self.predict_proba(X)
+        return np.asarray(self.predict_proba(X))
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return logits (n, L) in the order of `classes_`. Texts without n-grams all get the same logits."""

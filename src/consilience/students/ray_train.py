@@ -72,7 +72,7 @@ class Seen(NamedTuple):
 
 def learn_on_ray(
     student: Network, rows: TargetRows, n_classes: int, criterion: nn.Module, run: Run, key: str
-) -> Network:
+) -> None:
     """Train a network in ``train_workers`` processes of a Ray cluster; see `Network.learn`.
 
     A batch of ``batch_size`` rows is cut into as many parts as there are workers, so the learning rate and
@@ -113,7 +113,6 @@ def learn_on_ray(
         module = student.make_module(plan.rows, n_classes).to(student.device)
     module.load_state_dict(torch.load(io.BytesIO(weights), map_location=student.device, weights_only=True))
     student.keep(module, history, plan.rows)
-    return student
 
 
 class Keeper:

@@ -80,8 +80,11 @@ def save_classifier(model: StudentClassifier, target: Path, measured: Any) -> Pa
 def _check_target(student: Any, target: Path) -> None:
     """Raise unless the student can be saved under this name."""
     ending = ".npz" if student.learns_from == "texts" else ".onnx"
-    if not (hasattr(student, "to_onnx") or hasattr(student, "save")):
-        raise InvalidInputError(f"The student {student_name(student)} has no method save or to_onnx.")
+    by_itself = hasattr(getattr(student, "estimator_", None), "fit_soft_labels")
+    if by_itself or (ending == ".onnx" and not hasattr(student, "to_onnx")):
+        raise InvalidInputError(
+            f"The student {student_name(student)} cannot be saved: it learns soft labels in a way of its own."
+        )
     if target.suffix != ending:
         what = "save writes ONNX" if ending == ".onnx" else f"{student_name(student)} is saved as .npz"
         raise InvalidInputError(f"{what}; give a file name that ends in {ending}, not {target.name!r}.")

@@ -60,7 +60,7 @@ class Student(StudentOptions, ABC):
     learns_from: ClassVar[str] = "numbers"  # or "texts", or "anything"
     takes_missing: ClassVar[bool] = False
     takes_sparse: ClassVar[bool] = False
-    train = "estimate"
+    train: Any = "estimate"
     n_iter_: int | None = None
 
     @abstractmethod
@@ -217,7 +217,7 @@ class WeightedStudent(Student, WeightedOptions):
         """Return the weights (n, L) of the classes of each row; warn of classes without any."""
         T = targets(Q.astype(np.float64), class_weights, self.min_label)
         T *= by_row[:, None]
-        warn_of_missing(T.any(axis=0))
+        warn_of_missing(np.asarray(T.any(axis=0)))
         return T
 
     def _fit_targets(self, X: Any, T: Floats, random: np.random.RandomState) -> None:
@@ -287,7 +287,7 @@ class Classifier(WeightedStudent):
 
     learns_from = "anything"
 
-    estimator: Any = option(
+    estimator: Any = option(  # type: ignore[misc]
         anything("classifier"), "A classifier or pipeline with `predict_proba`. It is cloned, never changed."
     )
 
@@ -332,7 +332,7 @@ class Mlp(WeightedStudent):
     Mlp(loss='collision')
     """
 
-    learns_by_parts = True  # type: ignore[assignment]
+    learns_by_parts = True
 
     def unfitted(self) -> Pipeline:
         """Return the classifier to fit."""

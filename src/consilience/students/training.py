@@ -95,7 +95,7 @@ class Trainer:
         self.student, self.plan, self.labelled, self._agree = student, plan, labelled, agree
         self.module, self.criterion = module.to(student.device), criterion.to(student.device)
         self._wrapped = wrap(self.module)
-        make, options = student.optimizer, {}
+        make, options = student.optimizer, dict[str, Any]()
         if isinstance(make, str):
             make, options = OPTIMIZERS[make]
         if student.weight_decay:  # not every optimiser has it
@@ -142,7 +142,7 @@ class Trainer:
         """Return the logits of a batch, in single precision or better."""
         module = self._wrapped if self.module.training else self.module
         with torch.autocast(self._kind, dtype=self._half, enabled=self._half is not None):
-            found = logits_of(module(X.to(self.student.device)))
+            found: Tensor = logits_of(module(X.to(self.student.device)))
         return found if self._half is None else found.float()
 
     def predict(self, X: Tensor) -> Tensor:

@@ -115,9 +115,9 @@ def verify_model(
         model.ask("runs", lambda: _check_runs(model.found["model"]), "model"),
     ]
     for file in map(Path, teachers):
-        name, check = file.name, _check_teacher
-        if is_address(file):
-            name, check = address_name(file), _check_served
+        remote = is_address(file)
+        name = address_name(file) if remote else file.name
+        check = _check_served if remote else _check_teacher
         checks.append(model.ask(f"teacher {name}", partial(check, file, model.card)))
     if X is not None:
         checks.append(model.ask("data", partial(_check_data, X, model.card)))
