@@ -21,7 +21,7 @@ from consilience.files.strict_json import (
     whole,
 )
 from consilience.repository.names import folder_of, is_inside
-from consilience.teachers.base import Input
+from consilience.teachers.inputs import Input
 
 KEY = "repository"
 """Where the card of a model has what the repository adds to it, among its details."""

@@ -29,8 +29,7 @@ from consilience.repository.names import is_inside
 from consilience.repository.numbers import plain_rows
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.model_folder import PICKLES
-from consilience.teachers.onnx import Onnx
-from consilience.teachers.onnx_files import load_safely
+from consilience.teachers.onnx import Onnx, load_safely
 
 ENDINGS = (".onnx", ".npz", ".skops")
 """Files that hold a model by themselves."""

@@ -11,7 +11,7 @@ from consilience._tables import is_numeric, is_table
 from consilience._words import counted, shorten
 from consilience.repository.entry import ModelEntry
 from consilience.repository.numbers import plain_rows
-from consilience.teachers.base import Input
+from consilience.teachers.inputs import Input
 
 
 def misfit(entry: ModelEntry, X: Any) -> str:

@@ -220,7 +220,7 @@ def open_teachers(teachers: Sequence[Teacher], rows: Rows, run: Run, store: Scor
 def settle(teacher: Teacher, rows: Rows, run: Run) -> None:
     """Decide from the first rows how to read a teacher's scores, unless that is known."""
     if not teacher.settled and len(rows):
-        teacher.settle(read_rows(take_rows(rows.head, slice(0, min(SETTLE, run.rows_per_call)))))
+        teacher.predict_logits(read_rows(take_rows(rows.head, slice(0, min(SETTLE, run.rows_per_call)))))
 
 
 def len_of(block: Block) -> int:
