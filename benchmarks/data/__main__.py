@@ -27,7 +27,7 @@ from benchmarks.data.features import Network, extract, onnx_network, patches, pi
 from benchmarks.data.images import Labelled, read_images, read_mnist
 from benchmarks.papers.sources import DATA_VARIABLE
 from consilience.exceptions import ConsilienceError
-from consilience.files.atomic import replacing
+from consilience.files.disk import replacing
 
 # what each file is called, and its views: the experiments of CIFAR-100 want features of two networks
 FILES = {"cifar100": "cifar100_features.npz", "cub": "cub200_efflite0.npz", "mnist": "mnist.npz"}

@@ -130,8 +130,9 @@ def summary(claims: Sequence[Claim]) -> str:
 
 
 def details(claims: Sequence[Claim]) -> str:
-    """Return a section for each claim as Markdown."""
-    return "\n\n".join(_section(claim) for claim in claims)
+    """Return a section for each claim as Markdown, and where the figures come from."""
+    records = [record for claim in claims for record in claim.records]
+    return "\n\n".join([*map(_section, claims), *([f"Run by {source(records)}"] if records else [])])
 
 
 def anchor(title: str) -> str:
@@ -147,41 +148,22 @@ def anchor(title: str) -> str:
 
 
 def _section(claim: Claim) -> str:
-    lines = [f"### {claim.title}", f"{claim.words} ({claim.place})", f"**Published:** {claim.published}"]
+    lines = [f"### {claim.title}", claim.words, f"**Published:** {claim.published}"]
     if claim.checks:
-        lines.append(f"**Counts as met:** {claim.rule}")
-        rows = ["| data | trials | ours | met | not met |", "|---|---|---|---|---|"]
-        rows += [_row(check) for check in claim.checks]
+        lines[-1] += f" **Counts as met:** {claim.rule}"
+        rows = ["| data | trials | ours | met |", "|---|---|---|---|", *map(_row, claim.checks)]
         lines.append("\n".join(rows))
-    lines.append(f"**Verdict: {claim.verdict}**{_because(claim)}")
     if claim.remark:
         lines.append(claim.remark)
-    if claim.records:
-        lines.append(source(claim.records))
     return "\n\n".join(lines)
 
 
 def _row(check: Check) -> str:
-    met = sum(check.comparisons.values())
+    met = f"{sum(check.comparisons.values())} of {len(check.comparisons)}"
     missed = ", ".join(name for name, found in check.comparisons.items() if not found)
     if not check.decides:
-        missed = f"(fewer than {LEAST_TRIALS} trials decide nothing)"
-    return (
-        f"| {check.where} | {check.trials} | {check.figures} | {met} of {len(check.comparisons)} | {missed} |"
-    )
-
-
-def _because(claim: Claim) -> str:
-    """Return where the rule is not met."""
-    met, total = claim.counted
-    if not total or met == total:
-        return "."
-    missed = [
-        f"{check.where} ({sum(not m for m in check.comparisons.values())} of {len(check.comparisons)})"
-        for check in claim.checks
-        if check.decides and not all(check.comparisons.values())
-    ]
-    return f", because {total - met} of {total} comparisons are not met: {'; '.join(missed)}."
+        missed = f"fewer than {LEAST_TRIALS} trials decide nothing"
+    return f"| {check.where} | {check.trials} | {check.figures} | {met}{missed and f'; not {missed}'} |"
 
 
 def _trials(checks: Sequence[Check]) -> str:

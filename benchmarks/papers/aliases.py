@@ -45,7 +45,7 @@ from benchmarks.papers.sources import DATA_VARIABLE
 from benchmarks.results import source
 from consilience import AliasWarning, suggest_aliases
 from consilience.inspect import AliasSuggestions
-from consilience.kernels.threads import one_thread
+from consilience.kernels.compiled import one_thread
 from consilience.labels import LabelSpace
 from consilience.teachers import as_teacher
 from consilience.unify.alias_warnings import warn_of_names

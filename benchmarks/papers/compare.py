@@ -30,7 +30,7 @@ from benchmarks.papers.default import CROWDS, SETTINGS, SIZES, Task, make_task, 
 from benchmarks.results import source
 from consilience import Unifier, as_teacher
 from consilience.inspect.comparison import Configuration
-from consilience.kernels.threads import one_thread
+from consilience.kernels.compiled import one_thread
 
 RESULTS = records.FOLDER / "compare.jsonl"
 DEFAULT = "auto, balanced"

@@ -43,7 +43,7 @@ from benchmarks.papers.sources import load
 from benchmarks.papers.trials import Range, random_classes
 from benchmarks.results import source
 from consilience import Unifier, as_teacher
-from consilience.kernels.threads import one_thread
+from consilience.kernels.compiled import one_thread
 
 RESULTS = records.FOLDER / "default.jsonl"
 Floats = NDArray[np.float64]

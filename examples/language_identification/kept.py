@@ -22,7 +22,7 @@ from examples.language_identification.texts import Source, Texts, gather
 
 from consilience._progress import Progress, silent
 from consilience.exceptions import InvalidInputError
-from consilience.files.atomic import replacing
+from consilience.files.disk import replacing
 from consilience.scoring.store import ScoreStore
 
 

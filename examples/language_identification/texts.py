@@ -20,7 +20,7 @@ from examples.language_identification.cleaning import LONGEST, SHORTEST, cut, pi
 from numpy.typing import NDArray
 
 from consilience.exceptions import InvalidInputError
-from consilience.files.atomic import replacing
+from consilience.files.disk import replacing
 
 NAMES_ONLY = ("pycountry",)  # names of countries and currencies look alike in all languages
 RUN = 16  # messages in a run, within which neighbours are joined

@@ -147,7 +147,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the 
 import consilience.cli.commands as commands
 from consilience.cli import main
 from consilience.cli.app import new_app
-from consilience.files.atomic import replacing
+from consilience.files.disk import replacing
 from pathlib import Path
 commands.app = new_app()
 @commands.app.command()

@@ -25,7 +25,7 @@ from consilience.cli.commands import app  # noqa: E402
 from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.files.arrays import read_npz  # noqa: E402
 from consilience.files.card import card_path, read_card, write_card  # noqa: E402
-from consilience.files.opener import file_sha256  # noqa: E402
+from consilience.files.disk import file_sha256  # noqa: E402
 from consilience.students import Ngrams  # noqa: E402
 from consilience.students.verify import verify_model  # noqa: E402
 

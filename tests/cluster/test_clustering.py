@@ -22,7 +22,7 @@ from consilience.cluster.clustering import _tol
 from consilience.cluster.losses import Problem, clustering_loss
 from consilience.cluster.options import LOSSES
 from consilience.cluster.starts import random_weights, sample
-from consilience.kernels.columns import scaled
+from consilience.kernels.linear_model import scaled
 from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
 
 

@@ -15,8 +15,7 @@ from consilience.kernels.collision.entropy import (
     softmax_rows,
     through_softmax,
 )
-from consilience.kernels.collision.fair_labels import Options, fair_labels
-from consilience.kernels.collision.prices import fair_assignment
+from consilience.kernels.collision.fair_labels import Options, fair_assignment, fair_labels
 from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
 
 

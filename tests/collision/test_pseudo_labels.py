@@ -85,7 +85,7 @@ def test_edges(sigma: Any, lam: float) -> None:
 def test_any_lam_takes_few_steps(lam: float, n_classes: int) -> None:
     logits = np.random.default_rng(0).normal(np.arange(n_classes) / n_classes, 3, size=(250, n_classes))
     result = collision_pseudo_labels(softmax(logits, axis=1), lam, tol=1e-8)
-    assert result.n_iter <= 30
+    assert result.n_iter <= 40
     # the last steps are long: each leaves a small part of the gap
     almost = collision_pseudo_labels(softmax(logits, axis=1), lam, tol=1e-5)
     assert result.n_iter - almost.n_iter <= 6

@@ -322,7 +322,7 @@ def test_what_labels_tell_is_learnt_on_other_rows() -> None:
         np.random.RandomState(0).normal(size=(60, 100)).astype(np.float32)
     )  # room to learn 48 rows by heart
     assert (labels_only_log_proba(noise, CODES).argmax(axis=1) == CODES).mean() < 0.5
-    noise[:, 0] += 5 * CODES
-    noise[:, 1] += 5 * (CODES % 2)
+    noise[:, 0] += 8 * CODES
+    noise[:, 1] += 8 * (CODES % 2)
     assert (labels_only_log_proba(noise, CODES).argmax(axis=1) == CODES).mean() > 0.6
     assert (labels_only_log_proba(["text"] * 60, CODES) == 0).all()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from consilience.exceptions import ConsilienceError, InvalidInputError, WriteError
-from consilience.files.atomic import replacing
+from consilience.files.disk import replacing
 
 
 def test_a_full_disk_leaves_the_old_file_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from consilience.exceptions import InvalidInputError, UnsafeFileError
 from consilience.files.card import Card, card_path, find_card, read_card, write_card
-from consilience.files.opener import file_sha256
+from consilience.files.disk import file_sha256
 
 GOOD = {"consilience_card": 1, "name": "birds", "classes": ["crow", "wren"]}
 

@@ -351,8 +351,8 @@ def test_equal_models_give_equal_bytes(name):
 def test_a_finished_model_is_compared_too():
     model = done(MODELS["logistic"].fit(X, Y), X)
     expected = MODELS["logistic"].predict_proba(X)
-    check_export(model, [X], expected, 1e-5)
+    check_export(model, X, None, expected, 1e-5)
     with pytest.raises(InvalidInputError, match="differs from the fitted one by up to"):
-        check_export(model, [X], expected[:, ::-1], 1e-5)
+        check_export(model, X, None, expected[:, ::-1], 1e-5)
     with pytest.raises(InvalidInputError, match="by up to inf"):
-        check_export(model, [X], expected[:, :2], 1e-5)
+        check_export(model, X, None, expected[:, :2], 1e-5)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from consilience.exceptions import InvalidInputError, UnsafeFileError
-from consilience.files.opener import opened, read_bytes
+from consilience.files.disk import opened, read_bytes
 
 
 def test_a_plain_file_is_read(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from scipy.special import log_softmax, softmax
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
+from consilience.kernels import linear_model
 from consilience.kernels.linear_model import (
+    column_moments,
     fit_softmax_by_blocks,
     fit_softmax_regression,
     linear_logits,
@@ -167,7 +169,7 @@ def test_a_tolerance_below_rounding_is_not_said_to_be_reached() -> None:
     fit = fit_softmax_regression(X, codes, 3, weight_decay=1e-3, tol=1e-25)
     assert not fit.converged
     assert fit.n_iter < 300  # it stops where only rounding is left
-    assert largest_gradient(fit.W, X, codes, 1e-3) <= 1e-10
+    assert largest_gradient(fit.W, X, codes, 1e-3) <= 1e-8
 
 
 def test_large_means_do_not_shift_the_intercept() -> None:
@@ -311,3 +313,31 @@ def test_too_few_passes_are_told() -> None:
     )
     assert not found.converged
     assert found.gradient > 1e-6
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_moments_are_those_of_numpy(dtype: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(linear_model, "_BLOCK", 150)  # three columns a block
+    X = np.random.default_rng(0).normal(3.0, [1.0, 1e-3, 1e3, 2.0, 5.0], size=(50, 5)).astype(dtype)
+    mean, spread = column_moments(X)
+    np.testing.assert_allclose(mean, X.astype(np.float64).mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(spread, X.astype(np.float64).std(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("value", [0.1, 1e6 + 0.1, 1e-9, -0.3, 0.0])
+@pytest.mark.parametrize("n", [1, 2, 3, 150, 999, 10_000])
+def test_a_constant_column_is_seen_to_be_one(n: int, value: float, dtype: Any) -> None:
+    X = np.full((n, 2), value, dtype=dtype)
+    X[n // 2 :, 1] = np.nextafter(X[0, 1], dtype(2e6))  # the same, rounded in another way
+    mean, spread = column_moments(X)
+    assert mean[0] == X[0, 0]
+    if value == 0.0:  # numbers next to zero are not roundings of it
+        spread = spread[:1]
+    np.testing.assert_array_equal(spread, 0.0)
+
+
+@pytest.mark.parametrize(("dtype", "share"), [(np.float32, 1e-5), (np.float64, 1e-13)])
+def test_a_small_spread_is_kept(dtype: Any, share: float) -> None:
+    X = (1e6 * (1.0 + share * np.random.default_rng(0).normal(size=(10_000, 1)))).astype(dtype)
+    assert column_moments(X)[1][0] == pytest.approx(1e6 * share, rel=0.05)

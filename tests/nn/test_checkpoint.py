@@ -11,9 +11,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("skorch")
 
+from tests.rows.rows import target_rows  # noqa: E402
+
 from consilience.files.storage import storage_path  # noqa: E402
 from consilience.nn import SoftCrossEntropy  # noqa: E402
-from consilience.rows.targets import ArrayTargets  # noqa: E402
 from consilience.students import Network, _checkpoint  # noqa: E402
 
 L = 3
@@ -44,7 +45,7 @@ def fit(folder: Path | None, *, killed_after: int | None = None, key: str = "", 
     student = Network(**{"max_iter": 6, "random_state": 0, "lr": 0.01, **options})
     try:
         student.fit_by_passes(
-            ArrayTargets(X, Q, block_rows=64),
+            target_rows(X, Q, block_rows=64),
             n_classes=L,
             criterion=SoftCrossEntropy(),
             memory=2**14,  # a buffer of some of the rows

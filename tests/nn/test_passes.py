@@ -11,13 +11,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("skorch")
 
+from tests.rows.rows import target_rows  # noqa: E402
 from torch import nn  # noqa: E402
 
 from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.labels import LabelSpace  # noqa: E402
 from consilience.nn import BACKPROP_LOSSES, SoftCrossEntropy  # noqa: E402
-from consilience.rows import targets  # noqa: E402
-from consilience.rows.targets import ArrayTargets, Epochs, HeldOut, look_at  # noqa: E402
+from consilience.rows import HeldRows, Rows, targets  # noqa: E402
+from consilience.rows.targets import Epochs, HeldOut, TargetRows, look_at  # noqa: E402
 from consilience.students import Network, _passes  # noqa: E402
 from consilience.students._passes import BlockTensors, ShuffledBatches  # noqa: E402
 
@@ -43,8 +44,8 @@ def fit(rows: Any, memory: int = 2**24, criterion: Any = None, **options: Any) -
 def served(n: int, capacity: int, *, parts: int = 1, batch_size: int = 8, **options: Any) -> Any:
     """Batches of rows that are their own number, in blocks of 10."""
     numbers = np.arange(n, dtype=np.float32)[:, None]
-    rows = ArrayTargets(numbers, 2 * numbers, block_rows=10)
-    held_out = options.pop("held_out", HeldOut(0, 0.0, frozenset()))
+    rows = target_rows(numbers, 2 * numbers, block_rows=10)
+    held_out = options.pop("held_out", HeldOut(0, {}))
     blocks = BlockTensors(rows, None, torch.zeros(1, 1), held_out, False)
     options = {"num_workers": 0, "seed": 0, **options}
     return ShuffledBatches(
@@ -73,8 +74,8 @@ def test_a_buffer_mixes_rows_of_far_blocks() -> None:
 
 def test_rows_that_fit_in_the_buffer_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    plain = ArrayTargets.read
-    monkeypatch.setattr(ArrayTargets, "read", lambda self, block: read.append(block) or plain(self, block))
+    plain = TargetRows.read
+    monkeypatch.setattr(TargetRows, "read", lambda self, block: read.append(block) or plain(self, block))
     for capacity, times in ((100, 1), (50, 3)):
         data = served(100, capacity)
         for _ in range(3):
@@ -92,7 +93,7 @@ def test_a_last_batch_of_one_row_is_left_out() -> None:
 
 def test_held_out_rows_are_never_served() -> None:
     Q = problem(300)[1]
-    rows = ArrayTargets(np.arange(300.0)[:, None], Q, block_rows=16)
+    rows = target_rows(np.arange(300.0)[:, None], Q, block_rows=16)
     look = look_at(rows, 3, fraction=0.2, n_sample=50)
     assert look.measured is not None
     held = look.measured[0].ravel().tolist()
@@ -109,7 +110,7 @@ def test_epochs_are_parts_of_long_passes(monkeypatch: pytest.MonkeyPatch) -> Non
     seen: list[Any] = []
     student = Network(max_iter=2, patience=None, lr=0.01, random_state=0)
     student.fit_by_passes(
-        ArrayTargets(X, Q),
+        target_rows(X, Q),
         n_classes=L,
         criterion=SoftCrossEntropy(),
         progress=lambda *call: seen.append(call),
@@ -128,7 +129,7 @@ def test_as_good_as_from_memory() -> None:
         inside = Network(**options).fit(X, Q, n_classes=L, criterion=SoftCrossEntropy())
         # 100 kB: a buffer of about 900 rows' bytes, and a smaller one
         outside = fit(
-            ArrayTargets(X, Q, block_rows=50), memory=2**14 if seed % 2 else 2**20, **options, lr=1e-3
+            target_rows(X, Q, block_rows=50), memory=2**14 if seed % 2 else 2**20, **options, lr=1e-3
         )
         for name, student in (("memory", inside), ("passes", outside)):
             scores[name].append(float((student.predict_logits(Xt).argmax(axis=1) == yt).mean()))
@@ -137,7 +138,7 @@ def test_as_good_as_from_memory() -> None:
 
 def test_same_seed_same_result_for_any_number_of_workers() -> None:
     X, Q, _ = problem(300)
-    rows = ArrayTargets(X, Q, block_rows=32)
+    rows = target_rows(X, Q, block_rows=32)
     logits = [
         fit(rows, memory=2**13, num_workers=workers, max_iter=2).predict_logits(X) for workers in (0, 0, 2)
     ]
@@ -153,7 +154,7 @@ def test_weights_of_rows_count() -> None:
     wrong = Q.copy()
     wrong[:200] = np.roll(Q[:200], 1, axis=1)  # these rows lie
     weights = np.where(np.arange(400) < 200, 0.001, 1.0)
-    rows = ArrayTargets(X, wrong, weights, block_rows=64)
+    rows = target_rows(X, wrong, weights, block_rows=64)
     student = fit(rows, criterion=SoftCrossEntropy(weighted=True), max_iter=15)
     assert (student.predict_logits(X).argmax(axis=1) == y).mean() > 0.9
     with pytest.raises(InvalidInputError, match="Some blocks have row weights"):
@@ -167,7 +168,7 @@ def test_packed_logits_with_abstentions() -> None:
     second = np.where(y[:, None] == [1, 2], 4.0, 0.0)
     first[y == 2], second[y == 0] = np.nan, np.nan
     student = fit(
-        ArrayTargets(X, np.hstack([first, second]), block_rows=64),
+        target_rows(X, np.hstack([first, second]), block_rows=64),
         criterion=BACKPROP_LOSSES["ce"](space, temperature=1.0),
         max_iter=20,
     )
@@ -182,7 +183,7 @@ def test_validation_preprocess_and_precision() -> None:
         return np.array([text.split() for text in texts], dtype=np.float32)
 
     student = fit(
-        ArrayTargets(texts, Q, block_rows=64),
+        target_rows(texts, Q, block_rows=64),
         preprocess=numbers,
         validation=(texts[:50], y[:50]),
         precision="bfloat16",
@@ -199,40 +200,30 @@ def test_what_is_wrong_with_a_block_is_said() -> None:
     X, Q, _ = problem(100)
     X[77, 1] = np.nan
     with pytest.raises(InvalidInputError, match="not finite in row 77"):
-        fit(ArrayTargets(X, Q, block_rows=32), validation_fraction=0.0, module=nn.Linear(4, L))
+        fit(target_rows(X, Q, block_rows=32), validation_fraction=0.0, module=nn.Linear(4, L))
     with pytest.raises(InvalidInputError, match="no rows"):
-        fit(ArrayTargets(X[:0], Q[:0]))
-    rows = ArrayTargets(X[:64], Q[:64], block_rows=32)
-    rows.n_columns = 5
-    with pytest.raises(InvalidInputError, match=r"targets of shape \(32, 3\)"):
-        fit(rows)
+        fit(target_rows(X[:0], Q[:0]))
 
 
 def test_blocks_without_rows_are_no_problem() -> None:
     X, Q, y = problem(300)
 
-    class Holes(ArrayTargets):
-        def read(self, block: int) -> Any:
-            if block % 2:
-                return X[:0], Q[:0], None
-            return super().read(block // 2)
-
-    rows = Holes(X, Q, block_rows=50)
-    rows.stretches = [range(6), range(6, 12)]
+    rows = TargetRows(HeldRows(X, rows_of_a_block=50), Q, used=np.arange(300) // 50 % 2 == 0)
+    rows.stretches = [range(3), range(3, 6)]
     assert (fit(rows, max_iter=10).predict_logits(X).argmax(axis=1) == y).mean() > 0.85
 
 
 def test_an_interrupt_is_raised() -> None:
     X, Q, _ = problem(300)
 
-    class Stopped(ArrayTargets):
+    class Stopped(TargetRows):
         def read(self, block: int) -> Any:
             self.read_so_far += 1
             if self.read_so_far == 9:
                 raise KeyboardInterrupt
             return super().read(block)
 
-    rows = Stopped(X, Q, block_rows=50)
+    rows = Stopped(HeldRows(X, rows_of_a_block=50), Q)
     rows.read_so_far = 0
     with pytest.raises(KeyboardInterrupt):
         fit(rows)
@@ -246,7 +237,7 @@ def test_losses_of_batches_are_forgotten() -> None:
         def on_epoch_end(self, net: Any, **_: Any) -> None:
             kept.append(sum(len(net.history[i]["batches"]) for i in range(len(net.history))))
 
-    fit(ArrayTargets(X, Q), callbacks=[Count()], patience=None)
+    fit(target_rows(X, Q), callbacks=[Count()], patience=None)
     assert len(kept) == 5
     assert len(set(kept)) == 1
 
@@ -257,18 +248,17 @@ def test_memory_does_not_grow_with_the_rows() -> None:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * 4096
 
-    class Made(ArrayTargets):
+    class Made(Rows):
         """Rows that are made when they are read."""
 
+        borders = np.arange(65) * 2**14
+
         def read(self, block: int) -> Any:
-            X, Q, _ = problem(2**14, seed=block)
             most.append(resident())
-            return np.tile(X, 16), Q, None
+            return np.tile(problem(2**14, seed=block)[0], 16)
 
     most: list[int] = []
-    X, Q, _ = problem(64)
-    rows = Made(np.tile(X, 16), Q)
-    rows.n_rows, rows.n_bytes, rows.stretches = 2**20, 2**20 * 256, [range(i, i + 1) for i in range(64)]
+    rows = TargetRows(Made(), np.tile(problem(2**14)[1], (64, 1)))
     before = resident()
     linear = nn.Linear(64, L)
     fit(rows, memory=2**25, max_iter=1, batch_size=4096, module=linear)  # a buffer of 8 MB for 256 MB of rows

@@ -18,7 +18,7 @@ from consilience._progress import silent  # noqa: E402
 from consilience.exceptions import ScoringError  # noqa: E402
 from consilience.nn import SoftCrossEntropy  # noqa: E402
 from consilience.rows import HeldRows  # noqa: E402
-from consilience.rows.source_targets import SourceTargets  # noqa: E402
+from consilience.rows.targets import TargetRows  # noqa: E402
 from consilience.scoring.ray_options import RayOptions  # noqa: E402
 from consilience.students import Network, _checkpoint, _ray_train  # noqa: E402
 from consilience.students._ray_train import Seen, fit_on_ray  # noqa: E402
@@ -43,8 +43,8 @@ def _small_blocks(ray_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator
     ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
-def rows_of(values: Any = X) -> SourceTargets:
-    return SourceTargets(HeldRows(values), np.ones(len(values), bool), Q.__getitem__, as_they_are, 2)
+def rows_of(values: Any = X) -> TargetRows:
+    return TargetRows(HeldRows(values), np.asarray(Q, np.float32), None, None, as_they_are)
 
 
 def as_they_are(rows: Any) -> Any:
@@ -55,7 +55,7 @@ def student(module: Any = None, **options: Any) -> Network:
     return Network(module, **{"random_state": 0, "lr": 0.05, "patience": None, **options})
 
 
-def on_ray(learner: Network, rows: SourceTargets | None = None, **options: Any) -> Network:
+def on_ray(learner: Network, rows: TargetRows | None = None, **options: Any) -> Network:
     fit_on_ray(
         learner,
         rows or rows_of(),

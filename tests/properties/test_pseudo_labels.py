@@ -14,9 +14,8 @@ from scipy.special import softmax
 
 from consilience.collision.pseudo_labels import collision_pseudo_labels
 from consilience.exceptions import ConvergenceWarning
-from consilience.kernels.collision.first_order import expectation_maximisation
+from consilience.kernels.collision.first_order import expectation_maximisation, total_loss
 from consilience.kernels.collision.interior_point import interior_point
-from consilience.kernels.collision.simplex import total_loss
 
 Floats = NDArray[np.float64]
 
@@ -48,7 +47,10 @@ def cases(draw: st.DrawFn) -> Case:
 @bounded
 @given(cases())
 def test_the_exact_solver_meets_the_kkt_conditions(case: Case) -> None:
-    """Check all of them at the solver's own multipliers, in the mean form, with the feasible gamma and z."""
+    """Check all of them at the solver's own multipliers, in the mean form, with the feasible gamma and z.
+
+    A product that is off by q adds q^2 / 2 to the gap.
+    """
     sigma, lam, u, _ = case
     M = len(sigma)
     assert collision_pseudo_labels(sigma, lam, u, tol=1e-11 * (1 + lam)).converged
@@ -59,8 +61,8 @@ def test_the_exact_solver_meets_the_kkt_conditions(case: Case) -> None:
     pull = sigma * pi[:, None] + nu
     slack = pull.max(axis=1)[:, None] - pull  # z, non-negative
     assert (labels * slack).max() <= 1e-7 * (1 + lam)
-    np.testing.assert_allclose((sigma * labels).sum(axis=1) * pi, 1, atol=1e-7 * (1 + lam))
-    np.testing.assert_allclose(labels.mean(axis=0) * nu, lam * u, atol=1e-7 * (1 + lam))
+    np.testing.assert_allclose((sigma * labels).sum(axis=1) * pi, 1, atol=1e-5 * (1 + lam))
+    np.testing.assert_allclose(labels.mean(axis=0) * nu, lam * u, atol=1e-5 * (1 + lam))
 
 
 @bounded

@@ -12,8 +12,13 @@ from scipy.optimize import minimize
 
 from consilience import InvalidInputError
 from consilience.exceptions import ConvergenceWarning
-from consilience.kernels.rank.evidence import evidence_rows, feature_spectrum, label_sums, maximum_evidence
-from consilience.kernels.rank.separability import h_score_rows
+from consilience.kernels.rank.evidence import (
+    evidence_rows,
+    feature_spectrum,
+    h_score_rows,
+    label_sums,
+    maximum_evidence,
+)
 from consilience.rank import GBC, LEEP, NCE, NLEEP, OTCE, HScore, LogME, TransRate
 from consilience.rank.features import principal_components
 from consilience.rank.metrics import EVIDENCE_TOL, warn_of_evidence

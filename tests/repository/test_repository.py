@@ -18,7 +18,7 @@ import pytest
 from consilience import Card, Repository, Unifier, as_teacher
 from consilience.exceptions import InvalidInputError, LabelSpaceError, TeacherError, UnsafeFileError
 from consilience.files.card import card_path, read_card, write_card
-from consilience.files.opener import file_sha256
+from consilience.files.disk import file_sha256
 from consilience.repository.entry import ModelEntry, ModelFile
 from consilience.repository.shelf import OWN
 from consilience.teachers.inputs import Input

@@ -10,7 +10,13 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from consilience._validation import take_rows
-from consilience.rows import Rows, join_rows
+from consilience.rows import HeldRows, Rows, join_rows
+from consilience.rows.targets import TargetRows
+
+
+def target_rows(X: Any, targets: Any, weights: Any = None, *, block_rows: int = 2**14) -> TargetRows:
+    """Return rows and targets that are in memory."""
+    return TargetRows(HeldRows(X, rows_of_a_block=block_rows), np.asarray(targets, np.float32), weights)
 
 
 def equal_rows(found: Any, expected: Any) -> None:

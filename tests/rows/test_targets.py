@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_array
+from sklearn.neural_network import MLPClassifier
+from tests.rows.rows import target_rows
 
+from consilience import ConsilienceWarning
+from consilience._progress import silent
 from consilience.exceptions import InvalidInputError
-from consilience.rows import targets
-from consilience.rows.targets import ArrayTargets, Epochs, check_block, look_at, read_everything, windows
+from consilience.rows import HeldRows, targets
+from consilience.rows.targets import Epochs, TargetRows, in_random_order, is_sorted, look_at, windows
+from consilience.students.expansion import Classifier
+from consilience.students.partial_fit import fit_by_partial_fit
 
 
-def numbered(n: int, block_rows: int = 16, weights: Any = None) -> ArrayTargets:
+def numbered(n: int, block_rows: int = 16, weights: Any = None) -> TargetRows:
     numbers = np.arange(n, dtype=float)[:, None]
-    return ArrayTargets(numbers, 2 * numbers, weights, block_rows=block_rows)
+    return target_rows(numbers, 2 * numbers, weights, block_rows=block_rows)
+
+
+def joined(rows: TargetRows) -> list[Any]:
+    return [np.concatenate(parts) for parts in zip(*rows.parts(), strict=True) if parts[0] is not None]
 
 
 def test_epochs_are_parts_of_long_passes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +41,36 @@ def test_epochs_are_parts_of_long_passes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [cut.end(epoch, 29) for epoch in range(-1, 6)] == [0, 9, 19, 29, 38, 48, 58]
 
 
+def test_rows_that_are_not_used_are_left_out() -> None:
+    used = (np.arange(20) >= 4) & (np.arange(20) % 3 > 0)
+    X = np.arange(20.0)[:, None]
+    rows = TargetRows(HeldRows(X, rows_of_a_block=4), X.repeat(4, axis=1), None, used, lambda X: 10 * X)
+    known = np.flatnonzero(used)
+    for found, goals, weights in ((*joined(rows), None), rows.everything()):
+        np.testing.assert_array_equal(found, 10 * X[known])
+        np.testing.assert_array_equal(goals, X[known].repeat(4, axis=1))
+        assert weights is None
+        assert goals.dtype == np.float32
+    assert (rows.n_rows, rows.n_columns, rows.n_bytes) == (len(known), 4, 8 * len(known))
+    assert [rows.rows_in(block) for block in rows.numbers] == [0, 3, 3, 2, 3]
+    assert rows.row_number(1, 2) == known[2]
+    few, goals, _ = rows.sample(10, seed=0)
+    np.testing.assert_array_equal(few, 10 * goals[:, :1])
+    assert used[goals[:, 0].astype(int)].all()
+    assert 0 < len(few) <= 10
+    with pytest.raises(InvalidInputError, match="no rows"):
+        numbered(0).everything()
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_shares_are_fair_and_have_every_row_once(count: int) -> None:
+    rows = numbered(300)
+    shares = [rows.share(place, count) for place in range(count)]
+    assert sorted(np.concatenate([joined(share)[0].ravel() for share in shares])) == list(range(300))
+    assert max(share.n_rows for share in shares) - min(share.n_rows for share in shares) <= 16
+    assert len(shares[0].sample(300, 0)[0]) == 300  # of all
+
+
 @pytest.mark.parametrize("n", [20, 300, 5000])
 def test_the_share_held_out_is_exact_and_the_rest_is_found_again(n: int) -> None:
     rows = numbered(n)
@@ -39,47 +80,35 @@ def test_the_share_held_out_is_exact_and_the_rest_is_found_again(n: int) -> None
     assert len(set(held)) == look.n_held_out == np.ceil(0.2 * n)
     np.testing.assert_array_equal(look.measured[1], 2 * look.measured[0])
     left = []
-    for stretch in rows.stretches:
-        for block in stretch:
-            X = rows.read(block)[0]
-            rest = look.held_out.rest(block, len(X))
-            left.append(X if rest is None else X[rest])
+    for block in rows.numbers:
+        X = rows.read(block)[0]
+        rest = look.held_out.rest(block, len(X))
+        left.append(X if rest is None else X[rest])
     assert sorted([*np.concatenate(left).ravel(), *held]) == list(range(n))
     assert not set(look.sample[0].ravel()) & set(held)
-    assert 0 < len(look.sample[0]) < 120
+    assert len(look.sample[0]) == min(50, n - len(held))
     assert abs(held.mean() - n / 2) < n / 3
-
-
-def test_another_seed_holds_out_other_rows() -> None:
-    rows = numbered(300)
-    first, again, other = (look_at(rows, seed, fraction=0.1, n_sample=9).measured for seed in (0, 0, 1))
-    assert first is not None
+    again, other = (look_at(rows, seed, fraction=0.2, n_sample=50).measured for seed in (3, 4))
     assert again is not None
     assert other is not None
-    np.testing.assert_array_equal(first[0], again[0])
-    assert set(first[0].ravel()) != set(other[0].ravel())
+    np.testing.assert_array_equal(again[0], look.measured[0])
+    assert set(other[0].ravel()) != set(held)
 
 
 def test_few_blocks_are_looked_at_and_few_rows_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "_LOOKED_AT", 10)
     monkeypatch.setattr(targets, "MOST_HELD_OUT", 30)
-    rows = numbered(1600)
-    look = look_at(rows, 0, fraction=0.1, n_sample=20)
-    assert len(look.held_out.blocks) == 10
+    look = look_at(numbered(1600), 0, fraction=0.1, n_sample=20)
+    assert len(look.held_out.rows) <= 10
     assert look.n_held_out == 30
-
-
-def test_nothing_is_held_out_of_few_rows() -> None:
-    look = look_at(numbered(19), 0, fraction=0.5, n_sample=5)
-    assert look.measured is None
-    assert look.n_held_out == 0
-    assert look.held_out.rest(0, 16) is None
+    alone = look_at(numbered(19), 0, fraction=0.5, n_sample=5)  # too few to hold some out
+    assert (alone.measured, alone.n_held_out, alone.held_out.rest(0, 16)) == (None, 0, None)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, csr_array, pd.DataFrame, lambda X: [str(x) for x in X.ravel()]])
 def test_windows_serve_each_row_once_in_bounded_memory(kind: Any) -> None:
     numbers = np.arange(100.0)[:, None]
-    rows = ArrayTargets(kind(numbers), numbers, np.arange(100), block_rows=8)
+    rows = target_rows(kind(numbers), numbers, np.arange(100), block_rows=8)
     look = look_at(rows, 0, fraction=0.2, n_sample=5)
     n_bytes = 2 * 30 * rows.row_bytes  # windows of up to 30 rows
     orders = []
@@ -97,28 +126,74 @@ def test_windows_serve_each_row_once_in_bounded_memory(kind: Any) -> None:
     assert set(orders[0]).isdisjoint(look.measured[1].ravel())
 
 
-def test_everything_can_be_read() -> None:
-    X, goals, weights = read_everything(numbered(50))
-    assert X.ravel().tolist() == list(range(50))
-    assert goals.shape == (50, 1)
-    assert weights is None
-    with pytest.raises(InvalidInputError, match="no rows"):
-        read_everything(numbered(0))
+N, L = 6000, 5
+random = np.random.default_rng(0)
+y = random.integers(L, size=N)
+X = (np.eye(L)[y] * 2 + random.normal(size=(N, L))).astype(np.float32)
+Q = (np.eye(L)[y] * 0.8 + 0.2 / L).astype(np.float32)
+SORTED = np.argsort(y, kind="stable")
 
 
-def test_blocks_that_do_not_fit_together_are_named() -> None:
-    rows = numbered(20)
-    X, goals, _ = rows.read(0)
-    with pytest.raises(InvalidInputError, match=r"Block 0 has 15 rows and targets of shape \(16, 1\)"):
-        check_block((X[:15], goals, None), rows, 0)
-    with pytest.raises(InvalidInputError, match=r"row weights of shape \(3,\); expected \(16,\)"):
-        check_block((X, goals, np.ones(3, np.float32)), rows, 0)
+def in_order(order: Any = slice(None), weights: Any = None) -> TargetRows:
+    return target_rows(X[order], Q[order], weights, block_rows=500)
 
 
-def test_a_sample_is_random_and_at_most_all() -> None:
-    rows = numbered(40, weights=np.ones(40))
-    X, goals, weights = rows.sample(10, 0)
-    assert len(set(X.ravel())) == len(goals) == 10
-    assert weights is not None
-    assert len(rows.sample(100, 0)[0]) == 40
-    assert rows.row_number(1, 3) == 19
+def test_sorted_rows_are_found() -> None:
+    assert is_sorted(in_order(SORTED), 0)
+    assert not is_sorted(in_order(), 0)
+    drift = np.argsort(y + 8 * random.normal(size=N))  # half of a percent of the variance
+    assert not is_sorted(in_order(drift), 0)
+
+
+def test_a_copy_has_every_row_once_with_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "BLOCK_ROWS", 128)
+    given = in_order(SORTED, np.arange(N))
+    found = in_random_order(given, N * given.row_bytes / 4, seed=0)
+    moved, goals, weights = joined(found)
+    places = weights.astype(int)
+    assert sorted(places.tolist()) == list(range(N))
+    np.testing.assert_array_equal(moved, X[SORTED][places])
+    np.testing.assert_array_equal(goals, Q[SORTED][places])
+    assert found.row_number(11, 5) == found.read(11)[2][5]  # type: ignore[index]
+    assert len(found.stretches) == 8
+    for stretch in found.stretches:  # each is a sample of all rows
+        mean = np.concatenate([found.read(block)[1] for block in stretch]).mean(axis=0)
+        np.testing.assert_allclose(mean, Q.mean(axis=0), atol=0.06)
+
+
+def test_copies_are_made_only_where_they_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = N * in_order().row_bytes
+    for given, n_bytes in ((in_order(), size / 9), (in_order(SORTED), size)):
+        assert in_random_order(given, n_bytes, 0) is given
+    texts = target_rows([str(i) for i in range(N)], Q[SORTED], block_rows=500)
+    with pytest.warns(ConsilienceWarning, match=r"are sorted.*only arrays of numbers.*Shuffle the files"):
+        assert in_random_order(texts, 1000, 0) is texts
+
+    class Usage:
+        free = 1000
+
+    monkeypatch.setattr(targets.shutil, "disk_usage", lambda folder: Usage)
+    given = in_order(SORTED)
+    with pytest.warns(ConsilienceWarning, match="does not fit on the disk"):
+        assert in_random_order(given, 1000, 0) is given
+
+
+@pytest.mark.parametrize("kind", ["torch", "mlp"])
+def test_students_learn_sorted_rows_as_well(kind: str) -> None:
+    def accuracy(order: Any) -> float:
+        given, memory = in_order(order), int(4 * 0.1 * N * in_order().row_bytes)  # a tenth is in the buffer
+        if kind == "torch":
+            torch_student = pytest.importorskip("consilience.students").Network
+            criterion = pytest.importorskip("consilience.nn").SoftCrossEntropy()
+            student = torch_student(max_iter=3, lr=0.01, patience=None, random_state=0)
+            student.fit_by_passes(given, n_classes=L, criterion=criterion, memory=memory)
+            scores = student.predict_logits(X)
+        else:
+            student = Classifier(MLPClassifier((16,), max_iter=3, learning_rate_init=0.01), random_state=0)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                fit_by_partial_fit(student, given, np.ones(L), progress=silent, memory=memory)
+            scores = student.estimator_.predict_proba(X)
+        return float((scores.argmax(axis=1) == y).mean())
+
+    assert accuracy(SORTED) > accuracy(random.permutation(N)) - 0.02

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
+from tests.rows.rows import target_rows
 
 from consilience import CoverageWarning, InvalidInputError
 from consilience._progress import silent
-from consilience.kernels.expansion import targets
-from consilience.rows.targets import ArrayTargets
+from consilience.kernels.linear_model import targets
 from consilience.students.logistic import Logistic
 
 
@@ -82,7 +82,7 @@ def test_rows_read_block_by_block_give_the_same_model(n_classes: int) -> None:
     with pytest.warns(CoverageWarning):
         inside = Logistic(**options).fit(X, Q, by_class, weights)
     outside = Logistic(**options)
-    rows = ArrayTargets(X, Q, weights, block_rows=64)
+    rows = target_rows(X, Q, weights, block_rows=64)
     calls: list[Any] = []
     with pytest.warns(CoverageWarning, match="positions 2|positions 4"):
         outside.fit_by_passes(rows, by_class, progress=lambda *call: calls.append(call), memory=2**13)
@@ -97,8 +97,8 @@ def test_bad_rows_in_a_block_are_our_error() -> None:
     X, Q = np.ones((40, 2)), np.tile(np.eye(2), (20, 1))
     X[30, 1] = np.nan
     with pytest.raises(InvalidInputError, match="cannot learn from X"):
-        Logistic().fit_by_passes(ArrayTargets(X, Q), np.ones(2), progress=silent, memory=2**20)
-    rows = ArrayTargets(np.ones((40, 2)), np.tile([1.0, 0.0], (40, 1)))
+        Logistic().fit_by_passes(target_rows(X, Q), np.ones(2), progress=silent, memory=2**20)
+    rows = target_rows(np.ones((40, 2)), np.tile([1.0, 0.0], (40, 1)))
     with (
         pytest.warns(CoverageWarning),
         pytest.raises(InvalidInputError, match="one class is too few"),

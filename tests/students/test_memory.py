@@ -15,7 +15,8 @@ from sklearn.ensemble import (
 )
 from sklearn.preprocessing import StandardScaler
 
-from consilience.kernels.expansion import targets, thin
+from consilience.kernels.held_out import thin
+from consilience.kernels.linear_model import targets
 from consilience.students import expansion
 from consilience.students.expansion import Classifier
 from consilience.students.make import make_student

@@ -16,12 +16,12 @@ from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from tests.rows.rows import target_rows
 
 from consilience.exceptions import InvalidInputError
 from consilience.rows import targets
 from consilience.students.make import make_student
 from consilience.students.partial_fit import learns_by_parts
-from consilience.students.passes import ArrayTargets
 from consilience.students.training import fit_student, fit_student_by_passes
 
 L, D = 4, 6
@@ -60,7 +60,7 @@ def test_as_good_as_from_memory(make: Any, loss: Any) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the network stops early
             fit_student(inside, X, Q, np.ones(L), loss=loss, temperature=1.0, progress=None)
-        outside = learn(estimator, ArrayTargets(X, Q, block_rows=64), loss, seed=seed)
+        outside = learn(estimator, target_rows(X, Q, block_rows=64), loss, seed=seed)
         scores.append([(s.predict_all(Xt, L).argmax(axis=1) == yt).mean() for s in (inside, outside)])
         assert outside.predict_all(Xt, L).shape == (4000, L)
     inside_mean, outside_mean = np.mean(scores, axis=0)
@@ -70,7 +70,7 @@ def test_as_good_as_from_memory(make: Any, loss: Any) -> None:
 
 def test_same_seed_same_result() -> None:
     X, Q, _ = problem(300)
-    rows = ArrayTargets(X, Q, block_rows=32)
+    rows = target_rows(X, Q, block_rows=32)
     first, again, other = (learn(sgd(), rows, seed=seed).predict_all(X, L) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
@@ -108,7 +108,7 @@ def test_soft_labels_become_weights_with_at_most_two_copies(
     rng = np.random.default_rng(0)
     X, Q = rng.normal(size=(1000, 2)), rng.dirichlet(np.ones(20), 1000)
     by_class, by_row = np.linspace(0.5, 1.5, 20), rng.random(1000)
-    student = learn(kind(), ArrayTargets(X, Q, by_row, block_rows=128), class_weights=by_class)
+    student = learn(kind(), target_rows(X, Q, by_row, block_rows=128), class_weights=by_class)
     expected = (Q * by_class * by_row[:, None]).sum(axis=0)
     found = student.estimator_.mass_
     np.testing.assert_allclose(found / found.sum(), expected / expected.sum(), atol=0.012)
@@ -119,7 +119,7 @@ def test_soft_labels_become_weights_with_at_most_two_copies(
 def test_a_class_that_never_occurs_is_known_all_the_same() -> None:
     X, Q, y = problem(300)
     Q = np.hstack([Q, np.zeros((300, 1))])
-    student = learn(sgd(), ArrayTargets(X, Q, block_rows=32))
+    student = learn(sgd(), target_rows(X, Q, block_rows=32))
     proba = student.predict_all(X, L + 1)
     assert proba.shape == (300, L + 1)
     assert (proba.argmax(axis=1) == y).mean() > 0.7
@@ -129,7 +129,7 @@ def test_training_stops_when_the_held_out_loss_stalls() -> None:
     X, Q, _ = problem(500)
     calls: list[Any] = []
     classifier = SGDClassifier(loss="log_loss", n_iter_no_change=2)
-    student = learn(classifier, ArrayTargets(X, Q), progress=lambda *call: calls.append(call))
+    student = learn(classifier, target_rows(X, Q), progress=lambda *call: calls.append(call))
     assert 3 <= student.n_iter_ < 100
     assert calls[-1] == ("training", student.n_iter_, 1000)
 
@@ -140,7 +140,7 @@ def test_long_passes_are_measured_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("consilience.students.partial_fit.CHUNK_ROWS", 50)
     X, Q, _ = problem(400)
     calls: list[Any] = []
-    learn(GaussianNB(), ArrayTargets(X, Q), progress=lambda *call: calls.append(call))
+    learn(GaussianNB(), target_rows(X, Q), progress=lambda *call: calls.append(call))
     assert calls[0] == ("training", 1, 5)  # a pass has four parts, and 500 visits are five
     assert len(calls) <= 5
 
@@ -150,10 +150,10 @@ def test_sparse_rows_and_texts() -> None:
     words = np.array(["ant", "bee", "cat", "dog"])[y]
     texts = [f"{word} {'x' * (i % 5)} and" for i, word in enumerate(words)]
     pipeline = make_pipeline(TfidfVectorizer(), SGDClassifier(loss="log_loss"))
-    student = learn(pipeline, ArrayTargets(texts, Q, block_rows=64))
+    student = learn(pipeline, target_rows(texts, Q, block_rows=64))
     assert (student.predict_all(texts, L).argmax(axis=1) == y).mean() > 0.95
     counts = csr_array(np.rint(np.exp(X)))
-    student = learn(MultinomialNB(), ArrayTargets(counts, Q, block_rows=64))
+    student = learn(MultinomialNB(), target_rows(counts, Q, block_rows=64))
     assert (student.predict_all(counts, L).argmax(axis=1) == y).mean() > 0.6
 
 
@@ -173,11 +173,11 @@ def test_an_interrupt_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MLPClassifier, "_backprop", stop)  # scikit-learn turns this into a warning
     X, Q, _ = problem(100)
     with pytest.raises(KeyboardInterrupt):
-        learn("mlp", ArrayTargets(X, Q))
+        learn("mlp", target_rows(X, Q))
 
 
 def test_bad_rows_are_our_error() -> None:
     X, Q, _ = problem(100)
     X[50] = np.nan
     with pytest.raises(InvalidInputError, match="cannot learn from X"):
-        learn(GaussianNB(), ArrayTargets(X, Q))
+        learn(GaussianNB(), target_rows(X, Q))

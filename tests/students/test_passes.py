@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
+from tests.rows.rows import target_rows
 
 from consilience.exceptions import InvalidInputError
 from consilience.students import Ngrams
 from consilience.students.make import make_student
-from consilience.students.passes import ArrayTargets, check_student_streams
+from consilience.students.passes import check_student_streams
 from consilience.students.training import fit_student, fit_student_by_passes
 
 L = 3
@@ -58,7 +59,7 @@ def test_what_fits_in_memory_is_learnt_as_ever(student: Any) -> None:
     inside, outside = made(student), made(student)
     options: dict[str, Any] = {"loss": "cross-entropy", "temperature": 1.0, "progress": None}
     fit_student(inside, X, Q, np.ones(L), by_row.astype(np.float64), **options)
-    rows = ArrayTargets(X, Q, by_row, block_rows=64)
+    rows = target_rows(X, Q, by_row, block_rows=64)
     fit_student_by_passes(outside, rows, np.ones(L), memory=2**30, **options)
     np.testing.assert_allclose(inside.predict_all(X, L), outside.predict_all(X, L), rtol=1e-12)
 
@@ -72,7 +73,7 @@ def test_a_network_learns_by_passes(loss: Any) -> None:
         student = made("torch")
         fit_student_by_passes(
             student,
-            ArrayTargets(X, Q, weights, block_rows=64),
+            target_rows(X, Q, weights, block_rows=64),
             np.ones(L),
             loss=loss,
             temperature=2.0,
@@ -90,7 +91,7 @@ def test_texts_are_learnt_by_passes(loss: Any) -> None:
     calls: list[Any] = []
     fit_student_by_passes(
         student,
-        ArrayTargets(texts, Q, block_rows=32),
+        target_rows(texts, Q, block_rows=32),
         np.ones(L),
         loss=loss,
         temperature=1.0,

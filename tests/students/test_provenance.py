@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from consilience import as_teacher
-from consilience.files.opener import file_sha256
+from consilience.files.disk import file_sha256
 from consilience.students import Classifier, Logistic, provenance
 from consilience.students.provenance import describe_model, describe_teacher, student_name
 

@@ -17,7 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from consilience import CoverageWarning, InvalidInputError
-from consilience.kernels.expansion import resample, sharpen, targets
+from consilience.kernels.held_out import resample
+from consilience.kernels.linear_model import sharpen, targets
 from consilience.students.expansion import Classifier
 from consilience.students.make import STUDENTS, make_student, named_student
 from consilience.students.soft_label import SoftLabelStudent

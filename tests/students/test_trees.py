@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from tests.students.test_logistic import soft_problem
 
 from consilience import CoverageWarning, InvalidInputError
-from consilience.kernels.expansion import targets
+from consilience.kernels.linear_model import targets
 from consilience.students.expansion import Classifier
 from consilience.students.make import make_student
 from consilience.students.trees import Boosting, Forest

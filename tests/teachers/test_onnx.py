@@ -21,7 +21,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from consilience.exceptions import InvalidInputError, MissingDependencyError, TeacherError
 from consilience.files.card import Card, card_path, write_card
-from consilience.files.opener import file_sha256
+from consilience.files.disk import file_sha256
 from consilience.teachers import Onnx, as_teacher
 
 onnx = pytest.importorskip("onnx")

@@ -199,7 +199,7 @@ class TestLies:
         "an error under 200": (b'{"error": "out of memory"}', "answered with an error: out of memory"),
         "an escape": (rb'{"error": "\u001b[2J"}', r"error: \\x1b\[2J"),
         "the host": (b'{"error": "I am 127.0.0.1:80, 127.0.0.1."}', r"error: I am \*\*\*:80, \*\*\*\."),
-        "nothing": (b"{}", "an object with outputs; it is one without 'outputs'"),
+        "nothing": (b"{}", "must be an object with outputs"),
     }
 
     @pytest.mark.parametrize("kind", BODIES)

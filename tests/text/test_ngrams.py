@@ -16,13 +16,13 @@ from sklearn.base import clone, is_classifier
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
+from tests.rows.rows import target_rows
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from consilience import ConvergenceWarning, InvalidInputError
 from consilience.exceptions import NotFittedError
 from consilience.kernels.embedding_bag import Descent
 from consilience.rows import targets
-from consilience.rows.targets import ArrayTargets
 from consilience.students.ngrams import Ngrams
 
 SYLLABLES = {"a": ["ka", "to", "mi", "re"], "b": ["ka", "lo", "mi", "se"], "c": ["ka", "lo", "vu", "re"]}
@@ -386,7 +386,7 @@ def test_texts_read_block_by_block_teach_as_much() -> None:
     scores = []
     for seed in range(3):
         inside = Ngrams(random_state=seed, **options).fit_soft_labels(texts[:400], Q[:400])
-        rows = ArrayTargets(texts[:400], Q[:400], block_rows=32)
+        rows = target_rows(texts[:400], Q[:400], block_rows=32)
         # a window of about 50 texts, and one of all
         for memory in (2**16, 2**24):
             outside = Ngrams(random_state=seed, **options).fit_by_passes(rows, memory=memory)
@@ -402,7 +402,7 @@ def test_texts_read_block_by_block_teach_as_much() -> None:
 def test_passes_over_many_texts_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "EPOCH_ROWS", 50)
     monkeypatch.setattr(targets, "ROW_VISITS", 250)
-    rows = ArrayTargets(["ant", "bee"] * 50, np.tile(np.eye(2), (50, 1)), block_rows=16)
+    rows = target_rows(["ant", "bee"] * 50, np.tile(np.eye(2), (50, 1)), block_rows=16)
     options: dict[str, Any] = {"n_buckets": 100, "dim": 4, "batch_size": 16}
     assert Ngrams(**options).fit_by_passes(rows).n_iter_ == 5  # 2.5 passes, in halves
     assert Ngrams(max_iter=4, **options).fit_by_passes(rows).n_iter_ == 8
@@ -413,9 +413,9 @@ def test_weights_of_texts_read_block_by_block() -> None:
     Q[:150] = 1 - Q[:150]  # most texts lie, but weigh nothing
     weights = np.where(np.arange(200) < 150, 0.0, 3.0)
     options: dict[str, Any] = {"n_buckets": 100, "dim": 4, "batch_size": 16, "random_state": 0}
-    model = Ngrams(**options).fit_by_passes(ArrayTargets(texts, Q, weights, block_rows=32))
+    model = Ngrams(**options).fit_by_passes(target_rows(texts, Q, weights, block_rows=32))
     assert model.predict(["ant", "bee"]).tolist() == [0, 1]
     with pytest.raises(InvalidInputError, match="weight above 0"):
-        Ngrams(**options).fit_by_passes(ArrayTargets(texts, Q, np.zeros(200)))
+        Ngrams(**options).fit_by_passes(target_rows(texts, Q, np.zeros(200)))
     with pytest.raises(InvalidInputError, match="no texts"):
-        Ngrams(**options).fit_by_passes(ArrayTargets([], np.zeros((0, 2))))
+        Ngrams(**options).fit_by_passes(target_rows([], np.zeros((0, 2))))

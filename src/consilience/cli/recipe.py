@@ -191,7 +191,7 @@ def write_recipe(file: Path, command: Any, path: str, values: Mapping[str, Any])
     values : mapping
         By the names of the parameters.
     """
-    from consilience.files.atomic import replacing
+    from consilience.files.disk import replacing
     from consilience.files.readers import check_target
 
     check_target(file, (".toml",), "--write-config")

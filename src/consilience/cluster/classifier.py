@@ -20,7 +20,7 @@ from consilience.kernels.collision.entropy import (
     shannon_from_logits,
     uniform_transition,
 )
-from consilience.kernels.columns import column_moments
+from consilience.kernels.linear_model import column_moments
 from consilience.run import Run, resolve_run
 from consilience.students.training import encode_validation, encoder_of, read_soft_labels
 

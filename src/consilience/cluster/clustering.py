@@ -29,8 +29,7 @@ from consilience.cluster.starts import random_weights
 from consilience.collision.prior import read_prior
 from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats, Ints
-from consilience.kernels.columns import flat, scaled
-from consilience.kernels.linear_model import LogitLoss
+from consilience.kernels.linear_model import LogitLoss, scaled
 from consilience.kernels.neighbours import mean_of_neighbours, near_rows
 from consilience.labels import read_labels
 from consilience.run import Run, resolve_run
@@ -223,7 +222,7 @@ class CollisionClustering(ClusteringOptions, ClusterMixin, BaseEstimator):
         plan = Schedule(student.max_iter, _tol(options, len(X), TOL), SETTLED_FALL, warm_up)
         start = None
         if self.n_neighbors and not self._by_paper:
-            Z = flat(rows)
+            Z = scaled(rows.reshape(len(rows), -1))[0]
             problem = self._with_neighbours(Z, problem, int(seeds[0]), run)
             start = self._linear_start(Z, problem, self._search(options, seeds[1:], len(Z), TOL, run))
             student.max_iter += warm_up

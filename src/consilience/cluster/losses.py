@@ -24,8 +24,7 @@ from consilience.kernels.collision.entropy import (
     softmax_rows,
     through_softmax,
 )
-from consilience.kernels.collision.fair_labels import Options, fair_labels
-from consilience.kernels.collision.prices import fair_assignment
+from consilience.kernels.collision.fair_labels import Options, fair_assignment, fair_labels
 from consilience.kernels.linear_model import LogitLoss
 from consilience.kernels.neighbours import (
     Neighbours,

@@ -130,7 +130,8 @@ def renyi_entropy(proba: ArrayLike, alpha: float) -> Floats:
 
     Order 2 is the collision entropy, order 1 (by continuity) Shannon's.
     """
-    return _plain(kernels.renyi_entropy(check_distributions("proba", proba), _check_order(alpha)))
+    p = check_distributions("proba", proba)
+    return _plain(kernels.renyi_cross_entropy(p, p, _check_order(alpha)))
 
 
 def transition_matrix(n_classes: int, noise_rate: float) -> Floats:

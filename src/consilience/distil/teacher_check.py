@@ -16,7 +16,6 @@ from consilience._validation import take_rows
 from consilience.distil.teacher_signal import Task, TeacherSignal, out_of_fold_labels, plans_by_fold
 from consilience.exceptions import ConvergenceWarning
 from consilience.kernels.arrays import Floats
-from consilience.kernels.columns import column_moments
 from consilience.kernels.held_out import (
     TOLERANCE,
     calibrated_losses,
@@ -24,6 +23,7 @@ from consilience.kernels.held_out import (
     held_out_log_proba,
     sketch_columns,
 )
+from consilience.kernels.linear_model import column_moments
 
 N_FOLDS = 5
 # A teacher must know more than the labels by this many standard errors.
@@ -150,9 +150,7 @@ class Folds:
         random = np.random.RandomState(seed)
         labelled, unlabelled = np.flatnonzero(task.labelled), np.flatnonzero(~task.labelled)
         fold = np.full(len(task.codes), -1)
-        fold[labelled] = held_out_folds(
-            task.codes[labelled], N_FOLDS, random, shuffle="classes", max_rows=MAX_ROWS
-        )
+        fold[labelled] = held_out_folds(task.codes[labelled], N_FOLDS, random, MAX_ROWS)
         # with many rows, those that are never held out are not needed to learn from either
         learnt = labelled if len(labelled) <= MAX_ROWS else np.flatnonzero(fold >= 0)
         rows = np.concatenate([learnt, random.permutation(unlabelled)[:MAX_ROWS]])

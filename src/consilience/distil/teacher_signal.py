@@ -14,7 +14,7 @@ from consilience._validation import check_cost, check_sharpness, take_rows
 from consilience.distil.losses import Loss
 from consilience.exceptions import TeacherError
 from consilience.kernels.arrays import Floats
-from consilience.kernels.expansion import sharpen
+from consilience.kernels.linear_model import sharpen
 from consilience.kernels.transport.centres import centre_distances, class_means
 from consilience.kernels.transport.sinkhorn import automatic_epsilon
 from consilience.teachers import Observed, Teacher

@@ -14,8 +14,7 @@ from consilience._progress import part_of
 from consilience.distil.targets import Follower, Targets
 from consilience.exceptions import CoverageWarning, warn
 from consilience.rows import Rows, memory_budget, new_array
-from consilience.rows.source_targets import SourceTargets
-from consilience.rows.targets import ROW_VISITS
+from consilience.rows.targets import ROW_VISITS, TargetRows
 from consilience.run import Run
 from consilience.scoring.blocks import Asked, digests_of, placed
 from consilience.scoring.store import as_store
@@ -80,16 +79,11 @@ def train(
         )
     budget = memory_budget(run)
     if student.scores == "probabilities":
-        largest = max(float(goals[rows.rows_of(i)].sum(axis=1).max()) for i in range(rows.n_blocks))
-
-        def labels(part: slice) -> NDArray[Any]:
-            mass = goals[part].sum(axis=1, keepdims=True)
-            return np.asarray(goals[part] / np.maximum(mass, np.finfo(np.float32).tiny))
-
-        def weights(part: slice) -> NDArray[Any]:
-            return np.asarray(goals[part].sum(axis=1) / largest)
-
-        learnt = SourceTargets(rows, used, labels, as_seen, targets.n_columns, weights)
+        mass = goals.sum(axis=1)
+        for i in range(rows.n_blocks):
+            part = rows.rows_of(i)
+            goals[part] /= np.maximum(mass[part, None], np.finfo(np.float32).tiny)
+        learnt = TargetRows(rows, goals, mass / mass.max(), used, as_seen)
         fit_student_by_passes(
             student,
             learnt,
@@ -100,7 +94,7 @@ def train(
             memory=budget,
         )
         return
-    learnt = SourceTargets(rows, used, goals.__getitem__, as_seen, targets.n_columns)
+    learnt = TargetRows(rows, goals, None, used, as_seen)
     if not own:
         student.set_params(**training_options(learnt.n_rows))
     key = digest.hexdigest()

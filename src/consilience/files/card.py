@@ -17,8 +17,7 @@ import numpy as np
 
 from consilience._validation import check_choice
 from consilience.exceptions import ConsilienceError, InvalidInputError, LabelSpaceError
-from consilience.files.atomic import replacing
-from consilience.files.opener import file_sha256, read_bytes
+from consilience.files.disk import file_sha256, read_bytes, replacing
 from consilience.files.preprocess import ImagePreprocess, as_preprocess
 from consilience.files.strict_json import checked, listing, maybe, parse_json, plain_text, text
 from consilience.labels import class_list

@@ -21,45 +21,19 @@ from consilience._optional import installed, require
 from consilience._tables import column_values, columns_of, input_names, is_numeric, is_table, kind_of
 from consilience._validation import take_rows
 from consilience.exceptions import InvalidInputError
-from consilience.files.atomic import replacing
-from consilience.files.graph import (
-    ML_OPSET,
-    NAME,
-    OPSET,
-    PURPOSE,
-    Tail,
-    cast_before_trees,
-    cast_inputs,
-    label_dtype,
-    prune,
-    rename_values,
-    stamp,
-    strip_notes,
-)
+from consilience.files.disk import replacing
+from consilience.files.graph import ML_OPSET, NAME, OPSET, PURPOSE, Graph, label_dtype
 from consilience.labels import class_list
-
-# The class, by the module that holds it, and where onnxmltools has its converter.
-_FOREIGN = {
-    "LGBMClassifier": (
-        "lightgbm",
-        "onnxmltools.convert.lightgbm.operator_converters.LightGbm",
-        "convert_lightgbm",
-    ),
-    "XGBClassifier": (
-        "xgboost",
-        "onnxmltools.convert.xgboost.operator_converters.XGBoost",
-        "convert_xgboost",
-    ),
-}
 
 TOLERANCE = 1e-5
 """Largest allowed difference in a probability between a scikit-learn model and its export."""
-
 
 EXPORTABLE = (
     "Students that can be exported: scikit-learn classifiers that skl2onnx converts, torch modules, and "
     "LightGBM's and XGBoost's classifiers with onnxmltools."
 )
+# by class: the module that holds it, and the converter that onnxmltools has for it
+_FOREIGN = {"LGBMClassifier": ("lightgbm", "LightGbm"), "XGBClassifier": ("xgboost", "XGBoost")}
 
 
 def sklearn_to_onnx(model: Any, X_example: Any) -> Any:
@@ -92,30 +66,36 @@ def sklearn_to_onnx(model: Any, X_example: Any) -> Any:
     """
     from sklearn.base import is_regressor
 
-    if not (hasattr(model, "predict_proba") or is_regressor(model)):
+    classifies = hasattr(model, "predict_proba")
+    if not (classifies or is_regressor(model)):
         raise InvalidInputError(
             f"{_describe(model)} has no predict_proba, but an export needs it. {EXPORTABLE}"
         )
     require("skl2onnx", extra="onnx", purpose=PURPOSE)
     X_example = take_rows(X_example, slice(0, 256))
     feed = _feed(X_example)
-    expected = np.asarray((model.predict if is_regressor(model) else model.predict_proba)(X_example))
+    expected = np.asarray((model.predict_proba if classifies else model.predict)(X_example))
     expected = expected.reshape(len(expected), -1)  # a regressor of one output gives (n,)
     failures = []
     # columns keep their types if they can: whole numbers may be categories
     for kind in (np.float64, np.float32) if len(feed) == 1 else (None, np.float64, np.float32):
         try:
             converted = _convert(model, feed, expected.shape[1], kind)
-            got = run_model(converted, list(feed.values()))[0]
+            worst = _difference(converted, list(feed.values()), expected)
         except Exception as error:  # skl2onnx and onnxruntime raise almost any type
             failures.append(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}")
             continue
-        worst = float(np.max(np.abs(got - expected), initial=0.0))
-        if got.shape == expected.shape and worst <= TOLERANCE:
+        if worst <= TOLERANCE:
             return converted
         failures.append(f"its ONNX probabilities differ from its own by up to {worst:.2g}")
+    foreign = [type(part).__name__ for part in _foreign_parts(model)]
+    advice = (
+        f" {foreign[0]} needs onnxmltools: pip install onnxmltools."
+        if foreign and not installed("onnxmltools")
+        else ""
+    )
     raise InvalidInputError(
-        f"{_describe(model)} cannot be exported to ONNX ({failures[0]}). {EXPORTABLE}{_advice(model)}"
+        f"{_describe(model)} cannot be exported to ONNX ({failures[0]}). {EXPORTABLE}{advice}"
     )
 
 
@@ -165,32 +145,33 @@ def finish(
     """
     onnx = require("onnx", extra="onnx", purpose=PURPOSE)
     names = class_list(classes)
-    table = np.asarray(names)
-    label_type = onnx.helper.np_dtype_to_tensor_dtype(label_dtype(table))
-    where = np.asarray(columns, dtype=np.int64)
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
-    graph = result.graph
-    if len(graph.output) != 1:
+    table, where = np.asarray(names), np.asarray(columns, dtype=np.int64)
+    graph = Graph(model)
+    if len(graph.outputs) != 1:
         raise InvalidInputError(
-            f"The model has {len(graph.output)} outputs; expected one, the scores (n, k)."
+            f"The model has {len(graph.outputs)} outputs; expected one, the scores (n, k)."
         )
-    rename_values(graph, {"probabilities": "student_probabilities", "label": "student_label"})
-    tail = Tail(onnx, graph)
-    value = tail.node("Cast", [graph.output[0].name], to=onnx.TensorProto.FLOAT)
-    softmax = scores == "logits"
-    value = tail.node("Softmax", [value], axis=1) if softmax else tail.sharpen(value, temperature)
+    value = graph.cast(graph.outputs[0], np.float32)
+    # in a binary forest, onnxruntime computes one probability as 1 - p, which may be -1e-8
+    value = graph.node("Softmax", [value], axis=1) if scores == "logits" else graph.node("Relu", [value])
+    if scores == "probabilities" and temperature != 1:
+        # softmax(T log p) = p^T / sum p^T cannot underflow to 0/0, and log 0 = -inf correctly gives 0
+        value = graph.node("Mul", [graph.node("Log", [value]), graph.constant(np.float32(temperature))])
+        value = graph.node("Softmax", [value], axis=1)
     if not np.array_equal(where, np.arange(len(names))):
-        value = tail.spread(value, where, len(names))
-    tail.node("Identity", [value], output="probabilities")
-    best = tail.node("ArgMax", [value], axis=1, keepdims=0)
-    tail.node("Gather", [tail.constant(table), best], output="label")
-    del graph.output[:]
-    make_value = onnx.helper.make_tensor_value_info
-    graph.output.append(make_value("probabilities", onnx.TensorProto.FLOAT, ["n", len(names)]))
-    graph.output.append(make_value("label", label_type, ["n"]))
-    graph.name = NAME
-    stamp(onnx, result, {**metadata, "classes": json.dumps(names)})
+        # one column of zeros and a gather: a 0/1 matrix (k, L) would grow with the square of the classes
+        source = np.full(len(names), len(where), dtype=np.int64)
+        source[where] = np.arange(len(where))
+        value = graph.node("Pad", [value, graph.constant(np.array([0, 0, 0, 1]))])
+        value = graph.node("Gather", [value, graph.constant(source)], axis=1)
+    best = graph.node("ArgMax", [value], axis=1, keepdims=0)
+    label = graph.node("Gather", [graph.constant(table), best])
+    outputs = {
+        "probabilities": (value, np.float32, ["n", len(names)]),
+        "label": (label, label_dtype(table), ["n"]),
+    }
+    graph.set_outputs(outputs)
+    result = graph.finished({**metadata, "classes": json.dumps(names)})
     onnx.checker.check_model(result, full_check=True)
     return result
 
@@ -206,7 +187,6 @@ def write_model(model: Any, path: str | os.PathLike[str]) -> None:
         The file. Its folder must exist.
     """
     onnx = require("onnx", extra="onnx", purpose=PURPOSE)
-    target = Path(path)
     for tensor in model.graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             raise InvalidInputError(
@@ -215,8 +195,52 @@ def write_model(model: Any, path: str | os.PathLike[str]) -> None:
     if model.ByteSize() >= 2**31:
         raise InvalidInputError("The model is 2 GB or larger, too large for one ONNX file.")
     onnx.checker.check_model(model)
-    with replacing(target) as file:
+    with replacing(Path(path)) as file:
         file.write(model.SerializeToString())
+
+
+def with_input_type(model: Any, X: Any) -> Any:
+    """Return a model of one input ``X`` as one that takes whole numbers in the type of X, such as uint8."""
+    dtype = getattr(X, "dtype", None)
+    if not isinstance(dtype, np.dtype) or dtype.kind not in "biu" or len(model.graph.input) != 1:
+        return model
+    graph = Graph(model)
+    graph.set_inputs([dtype])
+    return graph.finished({})
+
+
+def check_export(
+    model: Any, X: Any, kinds: Sequence[str] | None, expected: NDArray[Any], tolerance: float
+) -> None:
+    """Raise unless a finished model gives the expected probabilities (n, L) of rows, up to a tolerance.
+
+    The kinds are those of the columns, as in `column_values`, where the model has an input for each.
+    """
+    onnx = require("onnx", extra="onnx", purpose=PURPOSE)
+    if kinds is not None:
+        values = column_values(X, kinds)
+    else:
+        X = X.toarray() if hasattr(X, "toarray") else X
+        values = [X.detach().cpu().numpy() if hasattr(X, "detach") else np.asarray(X)]
+    types = [onnx.helper.tensor_dtype_to_np_dtype(e.type.tensor_type.elem_type) for e in model.graph.input]
+    feed = [part.astype(kind) for part, kind in zip(values, types, strict=True)]
+    worst = _difference(model, feed, expected)
+    if not worst <= tolerance:
+        raise InvalidInputError(
+            f"The exported model differs from the fitted one by up to {worst:.2g} in a probability, so it is "
+            "not written. Please report this, with the types of your columns."
+        )
+
+
+def _difference(model: Any, feed: Sequence[NDArray[Any]], expected: NDArray[Any]) -> float:
+    """Return the largest difference of a probability in onnxruntime from what is expected."""
+    runtime = require("onnxruntime", extra="onnx", purpose=PURPOSE)
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4  # we report failures ourselves
+    session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    names = [entry.name for entry in model.graph.input]
+    got = session.run(None, dict(zip(names, feed, strict=True)))[0]
+    return float(np.max(np.abs(got - expected), initial=0.0)) if got.shape == expected.shape else np.inf
 
 
 def _describe(model: Any) -> str:
@@ -243,10 +267,11 @@ def _convert(
     model: Any, feed: Mapping[str, NDArray[Any]], n_classes: int, kind: type[np.floating[Any]] | None
 ) -> Any:
     """Convert with skl2onnx, in double or float arithmetic; inputs have the types of what they are fed."""
-    onnx = require("onnx", extra="onnx", purpose=PURPOSE)
     from skl2onnx import convert_sklearn
+    from sklearn.ensemble import HistGradientBoostingClassifier
 
     classifies = hasattr(model, "predict_proba")
+    _register(model)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"(skl2onnx|onnxmltools)(\.|$)")
         # skl2onnx reads attributes that scikit-learn has deprecated; the warning names scikit-learn's file
@@ -257,40 +282,32 @@ def _convert(
             initial_types=[(name, _tensor_type(values, kind)) for name, values in feed.items()],
             options={id(model): {"zipmap": False}} if classifies else None,
             target_opset={"": OPSET, "ai.onnx.ml": ML_OPSET},
-            custom_conversion_functions=_converters(model),
+            custom_conversion_functions={HistGradientBoostingClassifier: _convert_hist_boosting},
         )
-    graph = converted.graph
-    if classifies:
-        del graph.output[0]  # the label
-    (score,) = graph.output
-    _order_inputs(onnx, graph, feed)
-    rename_values(graph, {"probabilities": "scores"})
-    prune(graph)
-    tail = Tail(onnx, graph)
-    if kind is not np.float32:
-        cast_before_trees(onnx, tail)
-    cast_inputs(onnx, tail, [values.dtype for values in feed.values()])
-    # skl2onnx declares doubles even where a tree returns floats, so declare the type again
-    kind_out = onnx.TensorProto.FLOAT
-    tail.node("Cast", [score.name], output="probabilities", to=kind_out)
-    del graph.output[:]
-    graph.output.append(onnx.helper.make_tensor_value_info("probabilities", kind_out, ["n", n_classes]))
-    strip_notes(converted)
-    stamp(onnx, converted, {})
-    return converted
-
-
-def _order_inputs(onnx: Any, graph: Any, feed: Mapping[str, NDArray[Any]]) -> None:
-    """Give a graph an input for each column, in order; skl2onnx leaves out what a model does not use."""
-    known = {entry.name: entry for entry in graph.input}
-    ordered = []
-    for name, values in feed.items():
-        kind = onnx.helper.np_dtype_to_tensor_dtype(values.dtype)
-        ordered.append(known.get(name) or onnx.helper.make_tensor_value_info(name, kind, ["n", 1]))
-    if len(known) > len(feed) or not known.keys() <= feed.keys():
+    graph = Graph(converted)
+    known = {value.name: value for value in graph.inputs}
+    if not known.keys() <= feed.keys():
         raise InvalidInputError(f"skl2onnx made the inputs {sorted(known)} of {sorted(feed)}.")
-    del graph.input[:]
-    graph.input.extend(ordered)
+    # it leaves out columns that a model does not use
+    graph.inputs[:] = [
+        known.get(name) or graph.value(name, one.dtype, ["n", 1]) for name, one in feed.items()
+    ]
+    if kind is not np.float32:
+        _cast_before_trees(graph)
+    graph.set_inputs([values.dtype for values in feed.values()])
+    # skl2onnx declares doubles even where a tree returns floats, so declare the type again
+    probabilities = graph.cast(graph.outputs[-1], np.float32)
+    graph.set_outputs({"probabilities": (probabilities, np.float32, ["n", n_classes])})
+    return graph.finished({})
+
+
+def _cast_before_trees(graph: Graph) -> None:
+    """Round the input of trees to float, as scikit-learn does. A double could fall on the other side."""
+    for node in list(graph.nodes):
+        if node.op_type.startswith("TreeEnsemble") and "nodes_values_as_tensor" not in node.attributes:
+            graph.place = node
+            node.replace_input_with(0, graph.cast(node.inputs[0], np.float32))
+    graph.place = None
 
 
 def _tensor_type(values: NDArray[Any], kind: type[np.floating[Any]] | None) -> Any:
@@ -306,95 +323,32 @@ def _tensor_type(values: NDArray[Any], kind: type[np.floating[Any]] | None) -> A
     return tensor([None, values.shape[1]])
 
 
-def with_input_type(model: Any, X: Any) -> Any:
-    """Return a model of one input ``X`` as one that takes whole numbers in the type of X, such as uint8."""
-    onnx = require("onnx", extra="onnx", purpose=PURPOSE)
-    dtype = getattr(X, "dtype", None)
-    if not isinstance(dtype, np.dtype) or dtype.kind not in "biu" or len(model.graph.input) != 1:
-        return model
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
-    cast_inputs(onnx, Tail(onnx, result.graph), [dtype])
-    return result
-
-
-def example_feed(model: Any, X: Any, kinds: Sequence[str] | None) -> list[NDArray[Any]]:
-    """Return rows as the inputs of a model take them; kinds as in `column_values`."""
-    onnx = require("onnx", extra="onnx", purpose=PURPOSE)
-    if kinds is not None:
-        values = column_values(X, kinds)
-    elif hasattr(X, "toarray"):
-        values = [X.toarray()]
-    else:
-        values = [X.detach().cpu().numpy() if hasattr(X, "detach") else np.asarray(X)]
-    types = [onnx.helper.tensor_dtype_to_np_dtype(e.type.tensor_type.elem_type) for e in model.graph.input]
-    return [part.astype(kind) for part, kind in zip(values, types, strict=True)]
-
-
-def check_export(model: Any, feed: Sequence[NDArray[Any]], expected: NDArray[Any], tolerance: float) -> None:
-    """Raise unless a finished model gives the expected probabilities (n, L), up to a tolerance."""
-    got = run_model(model, feed)[0]
-    worst = float(np.max(np.abs(got - expected), initial=0.0)) if got.shape == expected.shape else np.inf
-    if not worst <= tolerance:
-        raise InvalidInputError(
-            f"The exported model differs from the fitted one by up to {worst:.2g} in a probability, so it is "
-            "not written. Please report this, with the types of your columns."
-        )
-
-
-def run_model(model: Any, feed: Sequence[NDArray[Any]]) -> list[Any]:
-    """Return the outputs of a model in onnxruntime, from what each of its inputs is fed."""
-    runtime = require("onnxruntime", extra="onnx", purpose=PURPOSE)
-    options = runtime.SessionOptions()
-    options.log_severity_level = 4  # we report failures ourselves
-    session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    names = [entry.name for entry in model.graph.input]
-    return list(session.run(None, dict(zip(names, feed, strict=True))))
-
-
-def _converters(model: Any) -> dict[type, Any]:
-    """Return the functions that convert the boosted trees of a model, and make skl2onnx know foreign ones."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    for part in _parts(model):
-        if _is_foreign(part) and installed("onnxmltools"):
-            _register(type(part))
-    return {HistGradientBoostingClassifier: _convert_hist_boosting}
-
-
-def _advice(model: Any) -> str:
-    """Say what to install if a model has trees that cannot be converted without it; else an empty text."""
-    names = [type(part).__name__ for part in _parts(model) if _is_foreign(part)]
-    if not names or installed("onnxmltools"):
-        return ""
-    return f" {names[0]} needs onnxmltools: pip install onnxmltools."
-
-
-def _parts(model: Any) -> Iterator[Any]:
-    """Yield a model, and the steps of a pipeline."""
-    yield model
+def _foreign_parts(model: Any) -> Iterator[Any]:
+    """Yield the boosted trees of other libraries in a model or a pipeline."""
     for _, step in getattr(model, "steps", ()):
-        yield from _parts(step)
+        yield from _foreign_parts(step)
+    kind = type(model)
+    if kind.__name__ in _FOREIGN and kind.__module__.startswith(_FOREIGN[kind.__name__][0]):
+        yield model
 
 
-def _is_foreign(part: Any) -> bool:
-    kind = type(part)
-    return kind.__name__ in _FOREIGN and kind.__module__.startswith(_FOREIGN[kind.__name__][0])
-
-
-def _register(kind: type) -> None:
-    """Tell skl2onnx the converter of a class, as its documentation says."""
+def _register(model: Any) -> None:
+    """Tell skl2onnx the converters of onnxmltools, as its documentation says."""
+    if not installed("onnxmltools"):
+        return
     from skl2onnx import update_registered_converter
     from skl2onnx.common.shape_calculator import calculate_linear_classifier_output_shapes
 
-    _, place, name = _FOREIGN[kind.__name__]
-    update_registered_converter(
-        kind,
-        f"Consilience{kind.__name__}",
-        calculate_linear_classifier_output_shapes,
-        getattr(require(place, extra="onnx", purpose=PURPOSE), name),
-        options={"nocl": [True, False], "zipmap": [True, False, "columns"]},
-    )
+    for part in _foreign_parts(model):
+        library, name = _FOREIGN[type(part).__name__]
+        place = f"onnxmltools.convert.{library}.operator_converters.{name}"
+        update_registered_converter(
+            type(part),
+            f"Consilience{type(part).__name__}",
+            calculate_linear_classifier_output_shapes,
+            getattr(require(place, extra="onnx", purpose=PURPOSE), f"convert_{library}"),
+            options={"nocl": [True, False], "zipmap": [True, False, "columns"]},
+        )
 
 
 def _convert_hist_boosting(scope: Any, operator: Any, container: Any) -> None:

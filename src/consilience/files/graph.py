@@ -1,13 +1,19 @@
-"""ONNX graphs: add nodes, rename values, drop what is not needed, and set versions."""
+"""ONNX graphs: nodes after a model and before it, and what all files of ours have in common.
+
+Values are objects of onnx_ir. Names are made unique when a graph is written, so none of ours can be one of
+the model's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
+from consilience._optional import require
 from consilience.exceptions import InvalidInputError
 
 # Opset 18 is the native opset of torch's exporter; skl2onnx and every onnxruntime we allow support it. The IR
@@ -19,77 +25,108 @@ IR_VERSION = 10
 PURPOSE = "Saving as ONNX"
 NAME = "consilience"
 """The name of every graph: equal runs give equal files."""
+DAY = 86400.0
+YEAR = 365.2425
+"""Days of a mean year of the Gregorian calendar."""
+FIRST_WEEKDAY = 3.0
+"""1 January 1970 was a Thursday; Monday is 0."""
+
+
+class Graph:
+    """A copy of a model to which nodes are added.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        It is not changed.
+
+    Attributes
+    ----------
+    inputs, outputs : list of onnx_ir.Value
+    nodes : onnx_ir.Graph
+        All nodes, in order.
+    place : onnx_ir.Node or None
+        The node before which others are added; None for the end.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._onnx = require("onnx", extra="onnx", purpose=PURPOSE)
+        self._ir = require("onnx_ir", extra="onnx", purpose=PURPOSE)
+        self._model = self._ir.from_proto(model)
+        self.nodes = self._model.graph
+        self.inputs, self.outputs, self.place = self.nodes.inputs, self.nodes.outputs, None
+
+    def node(self, kind: str, inputs: Sequence[Any], *, domain: str = "", **attributes: Any) -> Any:
+        """Add a node, and return its value."""
+        made = self._ir.node(kind, inputs, attributes, domain=domain)
+        if self.place is None:
+            self.nodes.append(made)
+        else:
+            self.nodes.insert_before(self.place, made)
+        return made.outputs[0]
+
+    def constant(self, values: Any) -> Any:
+        """Add a constant."""
+        array = np.asarray(values)
+        array = array.astype(label_dtype(array)) if array.dtype.kind in "Uib" else array
+        tensor = self._ir.from_proto(self._onnx.numpy_helper.from_array(array))
+        return self.node("Constant", [], value=tensor)
+
+    def cast(self, value: Any, dtype: DTypeLike) -> Any:
+        """Add the conversion of a value to a type."""
+        return self.node("Cast", [value], to=self._type(dtype).value)
+
+    def value(self, name: str, dtype: DTypeLike, shape: Sequence[Any]) -> Any:
+        """Return a new value, to be an input."""
+        return self._ir.val(name, self._type(dtype), shape)
+
+    def set_outputs(self, outputs: Mapping[str, tuple[Any, DTypeLike, Sequence[Any]]]) -> None:
+        """Make values the outputs of the graph, under these names, and say their type and shape."""
+        for name, (value, dtype, shape) in outputs.items():
+            value.name, value.dtype, value.shape = name, self._type(dtype), self._ir.Shape(shape)
+        self.outputs[:] = [value for value, _, _ in outputs.values()]
+        for value in self.inputs:
+            value.name = f"student_{value.name}" if value.name in outputs else value.name
+
+    def set_inputs(self, dtypes: Sequence[np.dtype[Any]]) -> None:
+        """Give the inputs other types, from which they are cast, and any number of rows."""
+        self.place = self.nodes[0]
+        for i, (inside, dtype) in enumerate(zip(list(self.inputs), dtypes, strict=True)):
+            self.inputs[i] = outside = self.value(inside.name, dtype, ["n", *list(inside.shape)[1:]])
+            same = inside.dtype == outside.dtype
+            inside.replace_all_uses_with(
+                outside if same else self.node("Cast", [outside], to=inside.dtype.value)
+            )
+        self.place = None
+
+    def finished(self, metadata: Mapping[str, str]) -> Any:
+        """Return the model with this metadata, without nodes that its outputs do not need."""
+        from onnx_ir.passes import common
+
+        common.RemoveUnusedNodesPass()(self._model)
+        common.NameFixPass()(self._model)
+        used = {node.domain for node in self.nodes} & {"ai.onnx.ml"}
+        others = {name: n for name, n in self._model.opset_imports.items() if name not in ("", "ai.onnx.ml")}
+        versions = {"": OPSET, **dict.fromkeys(used, ML_OPSET), **others}
+        result = self._ir.to_proto(self._model)
+        strip_notes(result)
+        result.graph.name, result.ir_version = NAME, IR_VERSION
+        del result.opset_import[:]
+        result.opset_import.extend(self._onnx.helper.make_opsetid(*one) for one in versions.items())
+        self._onnx.helper.set_model_props(result, dict(sorted(metadata.items())))
+        return result
+
+    def _type(self, dtype: DTypeLike) -> Any:
+        return self._ir.DataType(self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
 def strip_notes(model: Any) -> None:
     """Remove the notes that exporters put on nodes and values, in place: they hold source lines and paths."""
     graph = model.graph
-    for item in (*graph.node, *graph.input, *graph.output, *graph.initializer):
+    for item in (*graph.node, *graph.input, *graph.output, *graph.initializer, graph, model):
         item.ClearField("doc_string")
         item.ClearField("metadata_props")
-    for field in ("doc_string", "metadata_props", "value_info"):
-        graph.ClearField(field)
-    model.ClearField("doc_string")
-    model.ClearField("metadata_props")
-
-
-class Tail:
-    """Append nodes to a graph, with names that the graph does not use yet."""
-
-    def __init__(self, onnx: Any, graph: Any) -> None:
-        self.onnx, self.graph, self.count, self.start = onnx, graph, 0, 0
-        self.prefix = "consilience_"
-        while any(name.startswith(self.prefix) for name in value_names(graph)):
-            self.prefix = f"_{self.prefix}"
-
-    def name(self) -> str:
-        self.count += 1
-        return f"{self.prefix}{self.count}"
-
-    def constant(self, values: Any) -> str:
-        array = np.asarray(values)
-        array = array.astype(label_dtype(array)) if array.dtype.kind in "Uib" else array
-        self.graph.initializer.append(self.onnx.numpy_helper.from_array(array, self.name()))
-        return str(self.graph.initializer[-1].name)
-
-    def node(self, kind: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
-        output = output or self.name()
-        self.graph.node.append(
-            self.onnx.helper.make_node(kind, inputs, [output], name=self.name(), **attributes)
-        )
-        return output
-
-    def begin(self) -> None:
-        """Remember where the graph ends now, for `move_to_front`."""
-        self.start = len(self.graph.node)
-
-    def move_to_front(self) -> None:
-        """Move the nodes that were added since `begin` to the front of the graph."""
-        nodes = list(self.graph.node)
-        del self.graph.node[:]
-        self.graph.node.extend([*nodes[self.start :], *nodes[: self.start]])
-
-    def joined(self, values: Sequence[str]) -> str:
-        """Return values (n, w) side by side."""
-        return values[0] if len(values) == 1 else self.node("Concat", values, axis=1)
-
-    def sharpen(self, value: str, power: float) -> str:
-        """Raise probabilities to a power and normalise them again."""
-        # in a binary forest, onnxruntime computes one probability as 1 - p, which may be -1e-8
-        value = self.node("Relu", [value])
-        if power == 1:
-            return value
-        # softmax(T log p) = p^T / sum p^T cannot underflow to 0/0, and log 0 = -inf correctly gives 0
-        value = self.node("Mul", [self.node("Log", [value]), self.constant(np.float32(power))])
-        return self.node("Softmax", [value], axis=1)
-
-    def spread(self, value: str, where: NDArray[np.int64], n_classes: int) -> str:
-        """Move column j to column where[j] of `n_classes`; the other columns are 0."""
-        # one column of zeros and a gather: a 0/1 matrix (k, L) would grow with the square of the classes
-        source = np.full(n_classes, len(where), dtype=np.int64)
-        source[where] = np.arange(len(where))
-        padded = self.node("Pad", [value, self.constant(np.array([0, 0, 0, 1], dtype=np.int64))])
-        return self.node("Gather", [padded, self.constant(source)], axis=1)
+    graph.ClearField("value_info")
 
 
 def label_dtype(table: NDArray[Any]) -> np.dtype[Any]:
@@ -102,104 +139,114 @@ def label_dtype(table: NDArray[Any]) -> np.dtype[Any]:
     return kinds[table.dtype.kind]
 
 
-def stamp(onnx: Any, model: Any, metadata: Mapping[str, str]) -> None:
-    """Set opsets, IR version and metadata."""
-    domains = {entry.domain for entry in model.opset_import} - {"", "ai.onnx.ml"}
-    imports = [("", OPSET)]
-    if any(node.domain == "ai.onnx.ml" for node in model.graph.node):
-        imports.append(("ai.onnx.ml", ML_OPSET))
-    imports += [(e.domain, e.version) for e in model.opset_import if e.domain in domains]
-    del model.opset_import[:]
-    model.opset_import.extend(onnx.helper.make_opsetid(*entry) for entry in imports)
-    model.ir_version = IR_VERSION
-    onnx.helper.set_model_props(model, dict(sorted(metadata.items())))
+def time_parts(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return parts (n, 5) of moments in seconds since 1970 (UTC); NaN for NaN.
+
+    They are days since 1970, the sine and cosine of the season, the weekday from 0 (Monday) and the hour.
+    `prepend_columns` makes the same of ONNX nodes.
+
+    Examples
+    --------
+    >>> time_parts(np.array([0.0, 90000.0])).round(2).tolist()
+    [[0.0, 0.0, 1.0, 3.0, 0.0], [1.04, 0.02, 1.0, 4.0, 1.0]]
+    """
+    days = seconds / DAY
+    whole = np.floor(days)
+    phase = days * (2 * np.pi / YEAR)
+    shifted = whole + FIRST_WEEKDAY
+    weekday = shifted - 7.0 * np.floor(shifted / 7.0)
+    return np.column_stack([days, np.sin(phase), np.cos(phase), weekday, (days - whole) * 24.0])
 
 
-def value_names(graph: Any) -> set[str]:
-    """Return all names of nodes and values in a graph and in its inner graphs."""
-    names = {item.name for item in (*graph.input, *graph.output, *graph.initializer, *graph.value_info)}
-    for node in graph.node:
-        names |= {node.name, *node.input, *node.output}
-        for inner in inner_graphs(node):
-            names |= value_names(inner)
-    return names
+@dataclass(frozen=True)
+class GraphColumn:
+    """A column of a table as an input of a graph.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        ``"text"``, ``"time"`` (seconds since 1970), or anything else for numbers.
+    dtype : numpy.dtype
+        Of its values; object for texts.
+    keys : (k,) tuple of str
+        The known values of texts.
+    rows : (k + 1, w) array or None
+        What each key becomes; the last row is for all other texts.
+    width : int
+        How many numbers a row of the input has: more than one for a matrix of numbers.
+    """
+
+    name: str
+    kind: str
+    dtype: np.dtype[Any]
+    keys: tuple[str, ...] = ()
+    rows: NDArray[np.float64] | None = None
+    width: int = 1
 
 
-def rename_values(graph: Any, wanted: Mapping[str, str]) -> None:
-    """Rename values in a graph and in its inner graphs."""
-    taken = value_names(graph)
-    new = {}
-    for name in wanted.keys() & taken:
-        new[name] = wanted[name]
-        while new[name] in taken:
-            new[name] += "_"
-    if new:
-        apply_names(graph, new)
+def prepend_columns(
+    model: Any, columns: Sequence[GraphColumn], fill: NDArray[Any], marked: NDArray[np.intp]
+) -> Any:
+    """Return a model of one matrix ``X`` (n, d) as one that takes an input (n, 1) per column.
+
+    The matrix is: numbers, with missing ones filled; a 0 or 1 for each of the marked that was missing; texts.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        It is not changed.
+    columns : sequence of GraphColumn
+    fill : (a,) array
+        What a missing number becomes, for each number; a time gives five numbers (`time_parts`).
+    marked : (m,) array of int
+        The numbers that have a mark.
+    """
+    graph = Graph(model)
+    graph.place = graph.nodes[0]
+    (matrix,) = graph.inputs
+    graph.inputs[:] = [graph.value(one.name, one.dtype, ["n", one.width]) for one in columns]
+    pairs = list(zip(graph.inputs, columns, strict=True))
+    numbers = [_numbers(graph, value, one.kind) for value, one in pairs if one.rows is None]
+    blocks = [_one_hot(graph, value, one) for value, one in pairs if one.rows is not None]
+    if numbers:
+        table = graph.node("Concat", numbers, axis=1)
+        missing = graph.node("IsNaN", [table])
+        filled = graph.node("Where", [missing, graph.constant(np.asarray(fill, np.float64)), table])
+        marks = graph.cast(missing, np.float64)
+        places = graph.constant(np.asarray(marked, np.int64))
+        blocks = [filled, graph.node("Gather", [marks, places], axis=1), *blocks]
+    joined = graph.node("Concat", blocks, axis=1)
+    matrix.replace_all_uses_with(graph.node("Cast", [joined], to=matrix.dtype.value))
+    return graph.finished({})
 
 
-def apply_names(graph: Any, new: Mapping[str, str]) -> None:
-    """Give values other names, whether these are taken or not."""
-    for item in (*graph.input, *graph.output, *graph.initializer, *graph.value_info):
-        item.name = new.get(item.name, item.name)
-    for node in graph.node:
-        for names in (node.input, node.output):
-            names[:] = [new.get(name, name) for name in names]
-        for inner in inner_graphs(node):
-            apply_names(inner, new)
+def _numbers(graph: Graph, value: Any, kind: str) -> Any:
+    """Return a column as doubles (n, w): one, or the five parts of a time."""
+
+    def op(name: str, one: Any, other: float) -> Any:
+        return graph.node(name, [one, graph.constant(np.float64(other))])
+
+    value = graph.cast(value, np.float64)
+    if kind != "time":
+        return value
+    days = op("Div", value, DAY)
+    whole, phase = graph.node("Floor", [days]), op("Mul", days, 2 * np.pi / YEAR)
+    shifted = op("Add", whole, FIRST_WEEKDAY)
+    weeks = op("Mul", graph.node("Floor", [op("Div", shifted, 7.0)]), 7.0)
+    weekday, hour = graph.node("Sub", [shifted, weeks]), op("Mul", graph.node("Sub", [days, whole]), 24.0)
+    season = [graph.node(name, [phase]) for name in ("Sin", "Cos")]
+    return graph.node("Concat", [days, *season, weekday, hour], axis=1)
 
 
-def inner_graphs(node: Any) -> list[Any]:
-    """Return the graphs inside a node, such as the branches of an If."""
-    return [g for a in node.attribute for g in ([a.g] if a.HasField("g") else list(a.graphs))]
-
-
-def prune(graph: Any) -> None:
-    """Drop nodes and constants that the outputs do not need."""
-    needed = {output.name for output in graph.output}
-    kept = []
-    for node in reversed(graph.node):
-        if needed & set(node.output):
-            kept.append(node)
-            needed |= set(node.input).union(*(value_names(inner) for inner in inner_graphs(node)))
-    nodes, constants = kept[::-1], [c for c in graph.initializer if c.name in needed]
-    graph.ClearField("node")
-    graph.node.extend(nodes)
-    graph.ClearField("initializer")
-    graph.initializer.extend(constants)
-
-
-def cast_before_trees(onnx: Any, tail: Tail) -> None:
-    """Round the input of trees to float, as scikit-learn does. A double could fall on the other side."""
-    nodes = []
-    for node in tail.graph.node:
-        rounded = not any(attribute.name == "nodes_values_as_tensor" for attribute in node.attribute)
-        if node.op_type.startswith("TreeEnsemble") and rounded:
-            cast = onnx.helper.make_node(
-                "Cast", [node.input[0]], [tail.name()], name=tail.name(), to=onnx.TensorProto.FLOAT
-            )
-            node.input[0] = cast.output[0]
-            nodes.append(cast)
-        nodes.append(node)
-    del tail.graph.node[:]
-    tail.graph.node.extend(nodes)
-
-
-def cast_inputs(onnx: Any, tail: Tail, given: Sequence[np.dtype[Any]]) -> None:
-    """Name the rows' dimension of each input, and cast from the user's types to those of the arithmetic."""
-    graph = tail.graph
-    inside = {}
-    for entry, dtype in zip(graph.input, given, strict=True):
-        tensor = entry.type.tensor_type
-        wanted = onnx.helper.np_dtype_to_tensor_dtype(dtype)
-        if tensor.elem_type != wanted:
-            inside[entry.name] = (tail.name(), tensor.elem_type)
-            tensor.elem_type = wanted
-        tensor.shape.dim[0].dim_param = "n"
-    kept = [entry.name for entry in graph.input]
-    apply_names(graph, {name: new for name, (new, _) in inside.items()})
-    for entry, name in zip(graph.input, kept, strict=True):
-        entry.name = name
-    tail.begin()
-    for name, (new, kind) in inside.items():
-        tail.node("Cast", [name], output=new, to=kind)
-    tail.move_to_front()
+def _one_hot(graph: Graph, value: Any, column: GraphColumn) -> Any:
+    """Return the row (n, w) of each text."""
+    place = graph.node(
+        "LabelEncoder",
+        [graph.node("Reshape", [value, graph.constant(np.array([-1], np.int64))])],
+        domain="ai.onnx.ml",
+        keys_strings=list(column.keys),
+        values_int64s=list(range(len(column.keys))),
+        default_int64=len(column.keys),
+    )
+    return graph.node("Gather", [graph.constant(column.rows), place], axis=0)

@@ -18,9 +18,8 @@ from consilience._validation import n_rows
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import ArrayFileError, NpzFile
-from consilience.files.atomic import replacing
 from consilience.files.card import Card, carded
-from consilience.files.opener import opened
+from consilience.files.disk import opened, replacing
 from consilience.files.strict_json import parse_json, record, row, truth, whole
 from consilience.kernels.ngrams import Bounds, Codes, bag_inputs, hash_ngrams
 from consilience.labels import class_list

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from consilience._optional import require
 from consilience.exceptions import InvalidInputError
-from consilience.files.atomic import replacing
+from consilience.files.disk import replacing
 
 LABEL = "label"
 ENDINGS = (".csv", ".parquet", ".npy", ".npz", ".txt")

@@ -17,9 +17,8 @@ from consilience._optional import require
 from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import read_npy
-from consilience.files.atomic import replacing
 from consilience.files.card import Card, card_path, write_card
-from consilience.files.opener import file_sha256
+from consilience.files.disk import file_sha256, replacing
 from consilience.files.strict_json import parse_json
 from consilience.rows.files import read_npz_array
 from consilience.rows.parts import reading

@@ -15,7 +15,7 @@ import re
 import secrets
 import tempfile
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -24,12 +24,7 @@ from typing import Any, BinaryIO, Self
 from urllib.parse import urlsplit
 
 from consilience._optional import require
-from consilience.exceptions import (
-    ConsilienceError,
-    InvalidInputError,
-    MissingDependencyError,
-    StorageError,
-)
+from consilience.exceptions import ConsilienceError, InvalidInputError, MissingDependencyError, StorageError
 from consilience.files.storage import BLOCK, KINDS, Entry, StoragePath, check_name
 
 _AT_ONCE = 2**26  # bytes that are sent from memory, or fetched into it
@@ -38,12 +33,14 @@ _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "crea
 # what may be in messages of others: addresses with signatures, and keys
 _SECRET = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://\S+|\b[A-Za-z0-9/+_-]{20,}={0,2}")
 _REMEDIES = (
+    ("filenotfounderror", "Check the URL, and that the bucket or folder exists."),
     ("credentials|forbidden|accessdenied|permission|unauthorized|access denied|signature|401|403",
      "Check that the credentials are set where its package looks for them (environment or configuration), "
      "and that they allow to list, read, write and delete."),
     ("timeout|timed out", "It did not answer in time. Check the network, and try again."),
     ("connect|gaierror|resolve|unreachable|network", "Check the network and the address, and try again."),
     ("notimplemented|readonly|read-only", "This storage cannot be written. Give another one."),
+    ("", "Check the URL, and that the bucket or folder exists."),
 )  # fmt: skip
 
 
@@ -69,10 +66,6 @@ class RemotePath(StoragePath):
 
         return type(self._system).mv is not AbstractFileSystem.mv
 
-    @property
-    def name(self) -> str:
-        return self.url.rpartition("/")[2]
-
     def __truediv__(self, name: str) -> Self:
         return self._below(check_name(name))
 
@@ -90,12 +83,8 @@ class RemotePath(StoragePath):
         found = self._asked("listed", lambda: self._system.ls(self.path, detail=True)) or []
         whole = {str(info["name"]).rstrip("/"): info for info in found}
         # a bucket may list the folder itself as an empty file, and a file as what is in it
-        named = {
-            text.rpartition("/")[2]: info
-            for text, info in whole.items()
-            if text.lstrip("/") != self.path.strip("/")
-        }
-        return [(self / name)._entry(info) for name, info in sorted(named.items())]
+        inside = [text for text in whole if text.lstrip("/") != self.path.strip("/")]
+        return [(self / text.rpartition("/")[2])._entry(whole[text]) for text in sorted(inside)]
 
     def about(self) -> Entry | None:
         info = self._asked("read", lambda: self._system.info(self.path))
@@ -103,19 +92,12 @@ class RemotePath(StoragePath):
 
     def _entry(self, info: dict[str, Any]) -> Entry:
         kind = "other" if info.get("islink") else KINDS.get(info.get("type"), "other")
-        return Entry(self, kind, int(info.get("size") or 0), _time(info))  # type: ignore[arg-type]
+        return Entry(self, kind, int(info.get("size") or 0), _time(info))
 
     def _asked(self, done: str, ask: Callable[[], Any]) -> Any:
         """Return what fsspec answers; None if nothing is there."""
-        with _told(self.url, done):
-            try:
-                return ask()
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-
-    def entry(self) -> Entry | None:
-        with contextlib.suppress(StorageError):
-            return super().entry()
+        with _told(self.url, done), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return ask()
         return None
 
     def is_root(self) -> bool | None:
@@ -128,20 +110,12 @@ class RemotePath(StoragePath):
     def tree(self, above: str = "", depth: int = 0) -> dict[str, Entry]:
         if self._renames:
             return super().tree(above, depth)
+        # one request for each thousand files
         found = self._asked("listed", lambda: self._system.find(self.path, detail=True)) or {}
         base = self.path.strip("/") + "/"
         below = {str(name).lstrip("/").removeprefix(base): info for name, info in found.items()}
-        return {
-            path: self._below(path)._entry(info)
-            for path, info in below.items()
-            if info["type"] != "directory"
-        }
-
-    def find(self, paths: Iterable[str]) -> dict[str, Entry]:
-        if self._renames:
-            return super().find(paths)
-        tree = self.tree()  # one request for each thousand files
-        return {path: tree[path] for path in paths if path in tree}
+        files = {path: info for path, info in below.items() if info["type"] != "directory"}
+        return {path: self._below(path)._entry(info) for path, info in files.items()}
 
     @contextmanager
     def reading(self) -> Iterator[BinaryIO]:
@@ -165,8 +139,8 @@ class RemotePath(StoragePath):
         wanted = [i for i, entry in enumerate(files) if 0 < entry.size <= most]
         while wanted:
             ends = list(accumulate(files[i].size for i in wanted))
-            now = wanted[: max(1, bisect_right(ends, _AT_ONCE))]
-            wanted = wanted[len(now) :]
+            count = max(1, bisect_right(ends, _AT_ONCE))
+            now, wanted = wanted[:count], wanted[count:]
             paths, sizes = [files[i].path.path for i in now], [files[i].size for i in now]
             with _told(self.url, "read"):
                 for i, answer in zip(now, self._system.cat_ranges(paths, [0] * len(now), sizes), strict=True):
@@ -203,20 +177,21 @@ class RemotePath(StoragePath):
 
     def upload(self, content: Path) -> None:
         """Put a file of this machine there, whole or not at all."""
-        system = self._system
-        with _told(self.url, "written"), contextlib.ExitStack() as undo:
-            if not self._renames:
-                if content.stat().st_size <= _AT_ONCE:
-                    system.pipe_file(self.path, content.read_bytes())
-                else:
-                    system.put_file(str(content), self.path)
-                return
-            folder, _, name = self.path.rpartition("/")
-            temporary = f"{folder}/.{name}.{secrets.token_hex(8)}.tmp"
-            undo.callback(_try_to, system.rm_file, temporary)
-            system.put_file(str(content), temporary)
-            system.mv(temporary, self.path)
-            undo.pop_all()
+        with _told(self.url, "written"):
+            if self._renames:
+                folder, _, name = self.path.rpartition("/")
+                temporary = f"{folder}/.{name}.{secrets.token_hex(8)}.tmp"
+                try:
+                    self._system.put_file(str(content), temporary)
+                    self._system.mv(temporary, self.path)
+                except BaseException:
+                    with contextlib.suppress(Exception):
+                        self._system.rm_file(temporary)
+                    raise
+            elif content.stat().st_size <= _AT_ONCE:
+                self._system.pipe_file(self.path, content.read_bytes())
+            else:
+                self._system.put_file(str(content), self.path)
 
     def touch(self) -> None:
         """Do nothing: buckets have no time of last use."""
@@ -232,23 +207,16 @@ class RemotePath(StoragePath):
                 self._system.makedirs(self.path, exist_ok=True)
 
     def delete_folder(self) -> None:
-        if self._renames:
-            with contextlib.suppress(OSError), _told(self.url, "deleted"):
-                if not self.listing():
-                    self._system.rmdir(self.path)
+        with contextlib.suppress(OSError), _told(self.url, "deleted"):
+            if self._renames and not self.listing():
+                self._system.rmdir(self.path)
 
     def absolute(self) -> Self:
         return self
 
 
 def remote_path(url: str) -> RemotePath:
-    """Return the path of a URL.
-
-    Parameters
-    ----------
-    url : str
-        Without a password: packages of fsspec find theirs in the environment or in a configuration file.
-    """
+    """Return the path of a URL without a password: packages of fsspec look for theirs in the environment."""
     parts = urlsplit(url)
     if "::" in url:
         raise InvalidInputError(f"{url.partition('://')[0]}:// is a chain of URLs. Give a plain one.")
@@ -260,7 +228,7 @@ def remote_path(url: str) -> RemotePath:
     require("fsspec", extra="buckets", purpose=f"A URL such as {parts.scheme}://")
     from fsspec.core import get_filesystem_class, url_to_fs
 
-    told = url.rstrip("/") if url.rstrip("/").partition("://")[2] else url
+    name = url.rstrip("/") if url.rstrip("/").partition("://")[2] else url
     try:
         get_filesystem_class(parts.scheme)
     except ImportError as error:
@@ -269,50 +237,36 @@ def remote_path(url: str) -> RemotePath:
         ) from error
     except ValueError:
         raise InvalidInputError(
-            f"{told!r} is no URL that fsspec knows: there is no {parts.scheme}://. Give a folder of this "
+            f"{name!r} is no URL that fsspec knows: there is no {parts.scheme}://. Give a folder of this "
             "machine, or a URL such as s3://bucket/folder."
         ) from None
-    with _told(told, "opened"):
+    with _told(name, "opened"):
         system, path = url_to_fs(url, skip_instance_cache=True)
         if hasattr(system, "dircache"):  # what others write must be seen
             system.dircache.use_listings_cache = False
-    return RemotePath(path.rstrip("/") or path, told, system)
-
-
-def _try_to(act: Callable[[str], None], path: str) -> None:
-    with contextlib.suppress(Exception):
-        act(path)
+    return RemotePath(path.rstrip("/") or path, name, system)
 
 
 @contextmanager
 def _told(url: str, done: str) -> Iterator[None]:
-    """Turn whatever packages of fsspec raise into a StorageError with a remedy; a missing file stays one."""
+    """Turn whatever packages of fsspec raise into a StorageError with a remedy; a missing file stays one.
+
+    Their message is shown in one line, without addresses and what looks like a key.
+    """
     try:
         yield
     except ConsilienceError:
         raise
-    except ImportError as error:
-        raise MissingDependencyError(f"{url} needs a package: {_plain(error)}.") from None
     except Exception as error:
         if isinstance(error, FileNotFoundError) and (done == "read" or error.errno == errno.ENOENT):
             raise
-        raise StorageError(_sentence(url, done, error)) from None  # a cause may show secrets
-
-
-def _sentence(url: str, done: str, error: Exception) -> str:
-    kind = type(error).__name__
-    told = f"{kind} {error}".lower()
-    remedy = "Check the URL, and that the bucket or folder exists."
-    if not isinstance(error, FileNotFoundError):
-        remedy = next((remedy for words, remedy in _REMEDIES if re.search(words, told)), remedy)
-    text = _plain(error)
-    return f"{url} cannot be {done} ({f'{kind}: {text}' if text else kind}). {remedy}"
-
-
-def _plain(error: Exception) -> str:
-    """Return the message of others in one line, without addresses and what looks like a key."""
-    text = _SECRET.sub("...", " ".join(str(error).split()))
-    return text[:_MOST_TEXT].rstrip(". ")
+        text = _SECRET.sub("...", " ".join(str(error).split()))[:_MOST_TEXT].rstrip(". ")
+        if isinstance(error, ImportError):
+            raise MissingDependencyError(f"{url} needs a package: {text}.") from None
+        kind = type(error).__name__
+        remedy = next(remedy for words, remedy in _REMEDIES if re.search(words, f"{kind} {error}".lower()))
+        said = f"{kind}: {text}" if text else kind
+        raise StorageError(f"{url} cannot be {done} ({said}). {remedy}") from None  # a cause may show secrets
 
 
 def _time(info: dict[str, Any]) -> float:

@@ -1,8 +1,8 @@
 """Folders and their files, on this machine or behind a URL such as ``s3://bucket/scores``.
 
-`storage_path` turns what users give into a `StoragePath`, or into the kind of it that fsspec reaches (see
-`consilience.files.remote`). Files are written whole or not at all. Links, pipes and devices count as nothing:
-they are not read, written to or deleted.
+`storage_path` turns what users give into a `StoragePath`, or into the kind of it that fsspec reaches. Files
+are written whole or not at all. Links, pipes and devices count as nothing: they are not read, written to or
+deleted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,15 +23,15 @@ from consilience.exceptions import (
     WriteError,
     shown,
 )
-from consilience.files.atomic import replacing
-from consilience.files.opener import opened, read_bytes
+from consilience.files.disk import opened, read_bytes, replacing
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::.+)?://")
 _SHORTENED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
 _DEEPEST = 20  # folders in folders
 BLOCK = 2**22
 """Bytes of a file that are in memory at a time."""
-KINDS: dict[object, Literal["file", "folder"]] = {
+Kind = Literal["file", "folder", "other"]
+KINDS: dict[object, Kind] = {
     stat.S_IFREG: "file", stat.S_IFDIR: "folder", "file": "file", "directory": "folder",
 }  # fmt: skip
 """What a status of a file, or fsspec, calls a file and a folder."""
@@ -54,7 +54,7 @@ class Entry:
     """
 
     path: StoragePath
-    kind: Literal["file", "folder", "other"]
+    kind: Kind
     size: int
     used: float
 
@@ -74,7 +74,7 @@ class StoragePath:
     @property
     def name(self) -> str:
         """The last part."""
-        return str(self.path.name)
+        return str(self).rpartition("/")[2]
 
     def __truediv__(self, name: str) -> Self:
         """Return the path of a name in this folder; a name with a separator in it raises."""
@@ -97,8 +97,9 @@ class StoragePath:
         """Return what is known of what is there; None if nothing is."""
         with contextlib.suppress(OSError):
             status = self.path.lstat()
-            kind = KINDS.get(stat.S_IFMT(status.st_mode), "other")
-            return Entry(self, kind, status.st_size, status.st_mtime)  # type: ignore[arg-type]
+            return Entry(
+                self, KINDS.get(stat.S_IFMT(status.st_mode), "other"), status.st_size, status.st_mtime
+            )
         return None
 
     def is_root(self) -> bool | None:
@@ -162,6 +163,12 @@ class StoragePath:
         except OSError as error:
             raise WriteError(error.errno, error.strerror or str(error), str(self.path)) from error
 
+    def make_folder(self) -> None:
+        """Make a folder in one that is there; raise if there is a link or a file in its place."""
+        self.make_root()
+        if not self.is_folder():
+            raise WriteError(None, "it is a link or a file", str(self))
+
     def delete_folder(self) -> None:
         """Delete a folder if it is empty: no file of others and no process at work is in it."""
         with contextlib.suppress(OSError):
@@ -175,37 +182,23 @@ class StoragePath:
         """Return what is known of the regular files in a folder, in the order of their names."""
         return [entry for entry in self.listing() if entry.kind == "file"]
 
-    def names(self) -> list[str]:
-        """Return the names of the regular files in a folder, in order."""
-        return [entry.path.name for entry in self.entries()]
-
     def folders(self) -> list[str]:
         """Return the names of the folders in a folder, in order."""
         return [entry.path.name for entry in self.listing() if entry.kind == "folder"]
 
-    def all_names(self) -> list[str]:
+    def names(self) -> list[str]:
         """Return the names of everything in a folder, in order."""
         return [entry.path.name for entry in self.listing()]
 
-    def entry(self) -> Entry | None:
-        """Return what is known of a regular file; None if there is none."""
-        found = self.about()
-        return found if found is not None and found.kind == "file" else None
-
     def is_file(self) -> bool:
         """Tell whether it is a regular file."""
-        return self.entry() is not None
+        found = self.about()
+        return found is not None and found.kind == "file"
 
     def is_folder(self) -> bool:
         """Tell whether it is a folder, and no link to one."""
         found = self.about()
         return found is not None and found.kind == "folder"
-
-    def make_folder(self) -> None:
-        """Make a folder in one that is there; raise if there is a link or a file in its place."""
-        self.make_root()
-        if not self.is_folder():
-            raise WriteError(None, "it is a link or a file", str(self))
 
     def tree(self, above: str = "", depth: int = 0) -> dict[str, Entry]:
         """Return everything below a folder but folders, by its path from there; links are not followed."""
@@ -224,11 +217,6 @@ class StoragePath:
             found = found / part
         return found
 
-    def find(self, paths: Iterable[str]) -> dict[str, Entry]:
-        """Return what is known of those of some paths below this folder that are there."""
-        found = ((path, self.at(path).about()) for path in paths)
-        return {path: entry for path, entry in found if entry is not None}
-
     def blocks(self) -> Iterator[bytes]:
         """Yield the content of a file in pieces, so that a large one need not fit in memory."""
         with self.reading() as file:
@@ -237,8 +225,8 @@ class StoragePath:
 
     def read(self, most: int) -> bytes | None:
         """Return the content of a file; None if there is none, or it has more than so many bytes."""
-        entry = self.entry()
-        return None if entry is None else self.read_all([entry], most)[0]
+        entry = self.about()
+        return None if entry is None or entry.kind != "file" else self.read_all([entry], most)[0]
 
     def read_all(self, files: Sequence[Entry], most: int) -> list[bytes | None]:
         """Return the content of files below this folder, as `read` does; behind a URL, many at a time."""
@@ -268,18 +256,19 @@ def storage_path(where: str | os.PathLike[str]) -> StoragePath:
     Parameters
     ----------
     where : path or str
-        Text with ``://`` in it is a URL, and all else a path on this machine.
+        Text with ``://`` in it is a URL, and all else a path on this machine. A URL has no password: packages
+        of fsspec find theirs in the environment or in a configuration file.
 
     Examples
     --------
     >>> str(storage_path("scores") / "about.json")
     'scores/about.json'
     """
-    if is_url(where):
-        from consilience.files.remote import remote_path
+    if not is_url(where):
+        return StoragePath(local_path(where))
+    from consilience.files.remote import remote_path
 
-        return remote_path(str(where))
-    return StoragePath(local_path(where))
+    return remote_path(str(where))
 
 
 def local_path(where: str | os.PathLike[str]) -> Path:
@@ -290,9 +279,8 @@ def local_path(where: str | os.PathLike[str]) -> Path:
         )
     path = Path(where)
     try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        pass
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            path.lstat()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidInputError(f"{shown(os.fspath(where))} cannot be a path: {reason}.") from None

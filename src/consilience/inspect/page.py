@@ -12,7 +12,7 @@ from typing import Any
 
 from consilience._optional import require
 from consilience.exceptions import InvalidInputError
-from consilience.files.atomic import replacing
+from consilience.files.disk import replacing
 from consilience.files.readers import check_target
 from consilience.inspect.drawing import draw, draw_bar
 

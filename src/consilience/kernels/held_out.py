@@ -1,4 +1,4 @@
-"""Rows that are held out: folds, regressions on the other folds, and the losses there."""
+"""Rows that are held out or drawn: folds, regressions on the other folds, losses there; weighted draws."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_array, issparse
 from scipy.special import log_softmax
 
-from consilience.kernels.arrays import Floats
-from consilience.kernels.columns import column_moments, rounding_of
-from consilience.kernels.linear_model import LinearFit, fit_softmax_regression, linear_logits
+from consilience.kernels.arrays import Floats, Ints
+from consilience.kernels.linear_model import (
+    LinearFit,
+    column_moments,
+    fit_softmax_regression,
+    linear_logits,
+    rounding_of,
+)
 
-Codes = NDArray[np.intp]
 
-
-def stratified_folds(
-    codes: Codes, n_folds: int, rng: np.random.RandomState, *, shuffle: str = "rows"
-) -> NDArray[np.intp]:
+def stratified_folds(codes: Ints, n_folds: int, rng: np.random.RandomState) -> Ints:
     """Return the fold (n,) of each row; the shuffled rows of each class are dealt out in turn.
 
     Parameters
@@ -29,10 +30,6 @@ def stratified_folds(
         The class of each row, from 0.
     n_folds : int
     rng : RandomState
-    shuffle : {"rows", "classes"}
-        "rows" shuffles all rows at once, and a class goes on at the fold where the class before it ended.
-        "classes" shuffles class by class, and class c starts at fold c. Both spread rows equally well; they
-        use different random numbers. Recorded figures of rank depend on the first, of distil on the second.
 
     Examples
     --------
@@ -41,40 +38,23 @@ def stratified_folds(
     >>> np.bincount(folds[codes == 0]).tolist(), np.bincount(folds[codes == 1]).tolist()
     ([2, 2], [1, 1])
     """
-    folds = np.empty(len(codes), dtype=np.intp)
-    if shuffle == "rows":
-        shuffled = rng.permutation(len(codes))
-        order = shuffled[np.argsort(codes[shuffled], kind="stable")]
-        folds[order] = np.arange(len(codes)) % n_folds
-        return folds
-    for code in np.unique(codes):
-        rows = rng.permutation(np.flatnonzero(codes == code))
-        folds[rows] = (np.arange(len(rows)) + code) % n_folds
+    folds, shuffled = np.empty(len(codes), dtype=np.intp), rng.permutation(len(codes))
+    # a class goes on at the fold where the class before it ended
+    folds[shuffled[np.argsort(codes[shuffled], kind="stable")]] = np.arange(len(codes)) % n_folds
     return folds
 
 
 def held_out_folds(
-    codes: Codes,
-    n_folds: int,
-    rng: np.random.RandomState,
-    *,
-    shuffle: str = "rows",
-    max_rows: int | None = None,
-) -> NDArray[np.intp]:
+    codes: Ints, n_folds: int, rng: np.random.RandomState, max_rows: int | None = None
+) -> Ints:
     """Return the fold (n,) in which each row is held out; -1 for rows that never are.
 
-    The only row of a class is never held out: nothing else would tell about that class.
-
-    Parameters
-    ----------
-    codes, n_folds, rng, shuffle
-        As in `stratified_folds`.
-    max_rows : int, optional
-        Hold out at most this many rows, a random choice.
+    The only row of a class is never held out: nothing else would tell about that class. With `max_rows`, at
+    most so many rows are held out, a random choice. The rest is as in `stratified_folds`.
     """
     folds = np.full(len(codes), -1, dtype=np.intp)
     several = np.bincount(codes)[codes] > 1
-    folds[several] = stratified_folds(codes[several], n_folds, rng, shuffle=shuffle)
+    folds[several] = stratified_folds(codes[several], n_folds, rng)
     if max_rows is not None:
         folds[rng.permutation(np.flatnonzero(several))[max_rows:]] = -1
     return folds
@@ -96,9 +76,9 @@ class HeldOut(NamedTuple):
 
 def held_out_log_proba(
     rows: NDArray[np.float32],
-    codes: NDArray[np.intp],
+    codes: Ints,
     n_classes: int,
-    folds: NDArray[np.intp],
+    folds: Ints,
     soft_labels: Callable[[int], Floats] | None = None,
 ) -> HeldOut:
     """Predict the rows of each fold by a softmax regression on all other rows.
@@ -157,8 +137,7 @@ def sketch_columns(rows: Any, n_columns: int) -> NDArray[np.float32]:
     signs = random.choice([-1.0, 1.0], d) * (spread > 0) / scale
     groups = csr_array((signs, (np.arange(d), random.randint(n_columns, size=d))), shape=(d, n_columns))
     sums = rows @ groups.astype(np.float32)
-    dense = sums.toarray() if issparse(sums) else sums
-    return np.asarray(dense - mean @ groups, dtype=np.float32)
+    return np.asarray((sums.toarray() if issparse(sums) else sums) - mean @ groups, dtype=np.float32)
 
 
 def standard_units(mean: Any, spread: Any) -> tuple[Any, Any]:
@@ -185,7 +164,7 @@ def _sparse_moments(rows: Any) -> tuple[Floats, Floats]:
 MAX_POWER = 10.0
 
 
-def calibrated_losses(log_proba: Floats, codes: NDArray[np.intp]) -> Floats:
+def calibrated_losses(log_proba: Floats, codes: Ints) -> Floats:
     """Return the log-loss (n,) of labels under p^a, renormalised, for the a that gives the least mean.
 
     So predictions that are too sure or not sure enough lose nothing by that, and two predictions are compared
@@ -214,3 +193,62 @@ def calibrated_losses(log_proba: Floats, codes: NDArray[np.intp]) -> Floats:
     # convex in a: the search finds an optimum inside, but only comes near one at an end
     inside = minimize_scalar(lambda a: losses(a).mean(), bounds=(0.0, MAX_POWER), method="bounded").x
     return min((losses(a) for a in (0.0, float(inside), MAX_POWER)), key=lambda loss: float(loss.mean()))
+
+
+def resample(weights: Floats, jitter: Floats) -> Ints:
+    """Draw indices in proportion to `weights`: one random point in each of k equal parts of their sum.
+
+    Evenly spaced points would vary even less, but they can resonate with a periodic pattern in the rows.
+
+    Parameters
+    ----------
+    weights : (m,) array
+    jitter : (k,) array
+        The position of each point within its part, in [0, 1).
+
+    Returns
+    -------
+    (k,) array of int
+    """
+    borders = np.cumsum(weights)
+    points = (np.arange(len(jitter)) + jitter) / len(jitter) * borders[-1]
+    return np.asarray(np.minimum(np.searchsorted(borders, points, side="right"), len(weights) - 1))
+
+
+def thin(weights: Floats, size: int, jitter: Floats) -> tuple[Ints, Floats]:
+    """Pick at most `size` of m weights so that every sum of weights stays the same on average.
+
+    Weights above some c are kept as they are. The others are drawn in proportion, and count c each time. This
+    c makes the variance of the sums as small as independent draws allow (threshold sampling).
+
+    Parameters
+    ----------
+    weights : (m,) array
+        Not negative. Zeros are never picked.
+    size : int
+        At least 1.
+    jitter : (size,) array
+        Random numbers in [0, 1).
+
+    Returns
+    -------
+    indices : (k,) array of int, ascending, k <= size
+    picked : (k,) array
+        The new weights.
+    """
+    falling = np.sort(weights)[::-1]
+    below = np.cumsum(falling[::-1])[::-1]  # the sum of each weight and those after it
+    # keeping the j largest leaves draws of below[j] / (size - j) each, which no weight left may exceed
+    most = min(size, len(falling))
+    large = int(np.argmax(np.append(falling[:most] * (size - np.arange(most)) <= below[:most], True)))
+    if large == len(falling) or below[large] == 0.0:
+        kept = np.flatnonzero(weights)
+        return kept, weights[kept]
+    cut = falling[large]
+    rest = np.where(weights <= cut, weights, 0.0)
+    n_draws = size - int(np.count_nonzero(weights > cut))
+    times = np.bincount(resample(rest, jitter[:n_draws]), minlength=len(weights))
+    share = float(rest.sum()) / n_draws
+    picked = np.where(weights > cut, weights, share * times)
+    kept = np.flatnonzero(picked)
+    return kept, picked[kept]

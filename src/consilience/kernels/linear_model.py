@@ -1,4 +1,4 @@
-"""Linear softmax models and how they are trained: any loss, and plain cross-entropy faster.
+"""Linear softmax models: columns on one scale, soft labels as targets, and training.
 
 `minimise_linear` takes any loss of the logits of a model sigma(v^T x), convex or not, and a given start.
 
@@ -15,9 +15,8 @@ ones go on, in coordinates for the curvature of each row, which are found anew w
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,14 +25,98 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 
 from consilience.kernels.arrays import Floats
-from consilience.kernels.threads import threads_for
+from consilience.kernels.compiled import threads_for
 
 # logits (n, K) -> (mean loss, its gradient (n, K))
 LogitLoss = Callable[[Floats], tuple[float, Floats]]
+# rows (b, d), and their soft labels (b, K)
+Block = tuple[NDArray[Any], NDArray[Any]]
+# blocks with rows in a given precision
+Read = Callable[[Any], Iterable[Block]]
+
+# the largest number of entries in a float64 copy of a block of columns
+_BLOCK = 2**22
+# more numbers than this are scaled in single precision: half the time in training, and no label changes
+_SINGLE_PRECISION = 100_000
+# mean of p (1 - p) in a fitted model, over that of equal probabilities
+_CURVATURE = 0.1
+# Times that coordinates are chosen, and most passes in one choice after the first.
+_ROUNDS, _PASSES = 12, 60
+# Entries of the gradient from float32 products err by up to this times the spread of a column.
+_ROUNDING = 20 * float(np.finfo(np.float32).eps)
+# The share of a column's curvature that is added to it, where rounding could hide that.
+_FLOOR = {np.float32: 1e-5, np.float64: 1e-12}
+
+
+def column_moments(X: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Return the mean (d,) and the standard deviation (d,) of the columns of X (n, d), n at least 1.
+
+    The deviation is 0 if the entries differ by no more than rounding. Dividing by that rounding would turn a
+    constant column into noise. Means are taken over differences from the first row, which makes them exact
+    for constant columns, for any number of rows.
+    """
+    n, d = X.shape
+    mean, spread = np.empty(d), np.empty(d)
+    width = max(1, _BLOCK // n)
+    for start in range(0, d, width):
+        columns = slice(start, start + width)
+        first = X[0, columns].astype(np.float64)
+        differences = X[:, columns] - first
+        shift = differences.mean(axis=0)
+        differences -= shift
+        mean[columns] = first + shift
+        spread[columns] = np.sqrt(np.einsum("ij,ij->j", differences, differences) / n)
+    spread[spread <= rounding_of(X.dtype) * np.abs(mean)] = 0.0
+    return mean, spread
+
+
+def rounding_of(dtype: np.dtype[Any]) -> float:
+    """Return the largest relative difference that rounding explains; integers are exact."""
+    return 10.0 * float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
+
+
+def scaled(rows: NDArray[Any]) -> tuple[NDArray[Any], Floats, float]:
+    """Return rows centred and of root-mean-square length 1, their mean, and the length they had.
+
+    Rows that are all alike, up to rounding, are only centred.
+    """
+    mean, spread = column_moments(rows)
+    Z = rows - mean
+    if Z.size > _SINGLE_PRECISION:
+        Z = Z.astype(np.float32)
+    scale = float(np.sqrt(np.einsum("ij,ij->", Z, Z, dtype=np.float64) / len(Z))) if spread.any() else 1.0
+    Z /= scale
+    return np.ascontiguousarray(Z), mean, scale
+
+
+def targets(Q: Floats, class_weights: Floats, threshold: float) -> Floats:
+    """Return what a student learns from soft labels Q (n, L): weights (n, L), not negative.
+
+    Classes less probable than `threshold` are left out, but never the most probable class of a row. The
+    others are renormalised, then multiplied by the class weights (L,).
+    """
+    kept = np.where((threshold <= Q) | (np.arange(Q.shape[1]) == Q.argmax(axis=1)[:, None]), Q, 0.0)
+    kept /= kept.sum(axis=1, keepdims=True)
+    kept *= class_weights
+    return kept
+
+
+def inverse(mean: Floats) -> Floats:
+    """Return 1 / mean (L,), or 0 for a class without mass to speak of."""
+    return np.divide(1.0, mean, out=np.zeros_like(mean), where=mean > 1e-300)
+
+
+def sharpen(proba: Floats, power: float) -> Floats:
+    """Return p^T / sum p^T for each row (n, k). If p is softmax(z / T), this is softmax(z); T is `power`."""
+    if power == 1.0:
+        return proba
+    # divide by the largest first: powers of small numbers could underflow and leave a row of zeros
+    raised = (proba / proba.max(axis=1, keepdims=True, initial=np.finfo(float).tiny)) ** power
+    return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
 
 class LinearFit(NamedTuple):
-    """The result of `minimise_linear`."""
+    """A linear model, and how near its minimum it is."""
 
     W: Floats  # (d + 1, K)
     objective: float
@@ -50,19 +133,12 @@ def linear_logits(X: NDArray[Any], W: Floats) -> NDArray[Any]:
 
 
 def minimise_linear(
-    X: NDArray[Any],
-    W: Floats,
-    loss: LogitLoss,
-    *,
-    weight_decay: float,
-    max_iter: int,
-    tol: float,
+    X: NDArray[Any], W: Floats, loss: LogitLoss, *, weight_decay: float, max_iter: int, tol: float
 ) -> LinearFit:
     """Minimise loss(X v + b) + weight_decay / 2 ||v||^2 over W = (v, b) by L-BFGS.
 
     It takes any loss of the logits, convex or not, with soft labels, from any start, and keeps X's precision.
-    For plain cross-entropy, `fit_softmax_regression` is faster: it uses the curvature of
-    that loss to choose its start, its coordinates and its last steps.
+    For plain cross-entropy, `fit_softmax_regression` is faster: it uses the curvature of that loss.
 
     Parameters
     ----------
@@ -96,28 +172,10 @@ def minimise_linear(
         # ftol stops when the value only changes by rounding: float32 products resolve no smaller gradient
         options={"maxiter": max_iter, "gtol": tol, "ftol": np.finfo(X.dtype).eps, "maxfun": 20 * max_iter},
     )
-    gradient = float(np.abs(result.jac).max())
+    largest = float(np.abs(result.jac).max())
     return LinearFit(
-        result.x.reshape(W.shape), float(result.fun), int(result.nit), bool(result.status == 0), gradient
+        result.x.reshape(W.shape), float(result.fun), int(result.nit), bool(result.status == 0), largest
     )
-
-
-Block = tuple[NDArray[Any], NDArray[Any]]
-# rows (b, d) in a given precision, and their soft labels (b, K)
-Read = Callable[[Any], Iterable[Block]]
-
-# mean of p (1 - p) in a fitted model, over that of equal probabilities
-_CURVATURE = 0.1
-# L-BFGS remembers this many steps
-_MEMORY = 15
-# Times that coordinates are chosen, and most passes in one choice after the first.
-_ROUNDS, _PASSES = 12, 60
-# Steps that may lower no gradient, and lengths to try for a step.
-_PATIENCE, _TRIALS = 8, 20
-# Entries of the gradient from float32 products err by up to this times the spread of a column.
-_ROUNDING = 20 * float(np.finfo(np.float32).eps)
-# The share of a column's curvature that is added to it, where rounding could hide that.
-_FLOOR = {np.float32: 1e-5, np.float64: 1e-12}
 
 
 def fit_softmax_regression(
@@ -146,10 +204,10 @@ def fit_softmax_regression(
         At least 0. The intercept is not decayed.
     tol : float
         Stop when no entry of the gradient is above this. The gradient is taken by the weights of centred
-        columns. Choose no less than 1e-9 times the largest spread of a column. Without decay, columns that
+        columns. Choose no less than 1e-8 times the largest spread of a column. Without decay, columns that
         almost repeat others may keep even that out of reach: then `converged` is False.
     max_iter : int
-        The most passes over the rows.
+        The most passes over the rows; the last step may take a few more.
 
     Returns
     -------
@@ -169,7 +227,7 @@ def fit_softmax_regression(
 
     with threads_for(X.size * n_classes):
         fit = _minimise(
-            lambda precision: [(centred(precision), soft)], None, basis, weight_decay, tol, max_iter
+            lambda precision: [(centred(precision), soft)], None, weight_decay, tol, max_iter, basis=basis
         )
     W = fit.W if basis is None else np.vstack([basis @ fit.W[:-1], fit.W[-1:]])
     W[-1] -= mean @ W[:-1]
@@ -203,7 +261,7 @@ def fit_softmax_by_blocks(
     def read(precision: Any) -> Iterable[Block]:
         return ((X.astype(precision, copy=False), labels) for X, labels in blocks())
 
-    return _minimise(read, start, None, weight_decay, tol, max_iter, progress)
+    return _minimise(read, start, weight_decay, tol, max_iter, progress)
 
 
 class _Sums(NamedTuple):
@@ -215,26 +273,11 @@ class _Sums(NamedTuple):
     cross: Floats  # (d + 1, K): mean products of centred rows and labels, and the share of each class
 
 
-class _Point(NamedTuple):
-    """Weights, the loss there, and the largest entry of its gradient."""
-
-    W: Floats  # (d + 1, K), of centred rows
-    value: float
-    largest: float
-
-
 class _Coordinates(NamedTuple):
     """U = (factor^T v, root b), with factor factor^T = curvature * gram + a floor."""
 
     factor: Floats  # (d, d)
     root: float
-
-    @classmethod
-    def of(cls, gram: Floats, curvature: float, weight_decay: float, precision: Any) -> _Coordinates:
-        diagonal = curvature * gram.diagonal()
-        share = _FLOOR[precision]
-        floor = weight_decay + share * (diagonal + diagonal.mean()) + 1e-30
-        return cls(cholesky(curvature * gram + np.diag(floor), lower=True), float(np.sqrt(curvature)))
 
     def at(self, W: Floats) -> Floats:
         """Return U for weights W (d + 1, K), flat."""
@@ -251,17 +294,23 @@ class _Coordinates(NamedTuple):
         return np.vstack([by_v, gradient[-1:] / self.root]).ravel()
 
 
+def _coordinates(gram: Floats, curvature: float, weight_decay: float, precision: Any) -> _Coordinates:
+    diagonal = curvature * gram.diagonal()
+    floor = weight_decay + _FLOOR[precision] * (diagonal + diagonal.mean()) + 1e-30
+    return _Coordinates(cholesky(curvature * gram + np.diag(floor), lower=True), float(np.sqrt(curvature)))
+
+
 def _minimise(
     read: Read,
     start: Floats | None,
-    basis: Floats | None,
     weight_decay: float,
     tol: float,
     max_iter: int,
     progress: Callable[[int], None] = lambda passes: None,
+    basis: Floats | None = None,
 ) -> LinearFit:
     """Minimise the loss; with a `basis` (D, d), entries of the gradient count in the D columns it spans."""
-    sums, passes = _moments(read, np.float32), 1
+    sums = _moments(read, np.float32)
     shape = sums.cross.shape
     if start is None:
         W = np.zeros(shape)
@@ -269,123 +318,63 @@ def _minimise(
     else:
         W = start.astype(np.float64)
         W[-1] += sums.mean @ W[:-1]  # the intercepts of centred rows
-    best = _Point(W, np.inf, np.inf)
+    best = LinearFit(W, np.inf, 1, False, np.inf)
 
     def point_at(U: Floats, at: _Coordinates, precision: Any) -> tuple[float, Floats]:
-        nonlocal passes, best
-        passes += 1
-        progress(passes)
+        nonlocal best
+        progress(best.n_iter + 1)
         W = at.weights(U.reshape(shape))
         value, gradient = _pass(read, sums, W, weight_decay, precision)
         largest = float(np.abs(gradient).max())
         if basis is not None and largest <= tol:  # the entries by columns cost a product
             largest = max(largest, float(np.abs(basis @ gradient[:-1]).max()))
-        if largest < best.largest:
-            best = _Point(W, value, largest)
+        found = LinearFit(W, value, 0, largest <= tol, largest) if largest < best.gradient else best
+        best = found._replace(n_iter=best.n_iter + 1)
         return value, at.pull(gradient)
 
-    def enough(goal: float, most: int) -> bool:
-        return best.largest <= goal or passes >= most
+    goal, most = tol, max_iter
+
+    def stop_early(intermediate_result: Any) -> None:
+        if best.gradient <= goal or best.n_iter >= most:
+            raise StopIteration
 
     for number in range(_ROUNDS):
         precision = np.float64 if number else np.float32
-        gram, curvature, before = sums.gram, _CURVATURE / shape[1], best.largest
+        gram, curvature, before = sums.gram, _CURVATURE / shape[1], best.gradient
         if number:
             sums = sums if number > 1 else _moments(read, precision)
             gram, curvature = _curved_moments(read, sums, best.W)
-            passes += 1 + (number == 1)
-            best = best._replace(largest=np.inf)
-        at = _Coordinates.of(gram, curvature, weight_decay, precision)
+            best = best._replace(gradient=np.inf, n_iter=best.n_iter + 1 + (number == 1))
+        at = _coordinates(gram, curvature, weight_decay, precision)
         # float32 sees no smaller gradient
         goal = tol if number else max(tol, _ROUNDING * float(np.sqrt(gram.diagonal().max(initial=0.0))))
-        most = min(max_iter, passes + _PASSES) if number else max_iter
-        _descend(
-            partial(point_at, at=at, precision=precision),
-            at.at(best.W),
-            partial(enough, goal=goal, most=most),
-            float(np.finfo(precision).eps),
-        )
-        if best.largest <= tol == goal or passes >= max_iter or (number > 1 and best.largest >= 0.9 * before):
+        most = min(max_iter, best.n_iter + _PASSES) if number else max_iter
+        minimize(
+            point_at, at.at(best.W), (at, precision), "L-BFGS-B", jac=True, callback=stop_early,
+            options={"maxcor": 15, "maxiter": max_iter, "gtol": 0.0, "ftol": 0.0},
+        )  # fmt: skip
+        stuck = number > 1 and best.gradient >= 0.9 * before
+        if best.gradient <= tol == goal or best.n_iter >= max_iter or stuck:
             break
-    W = best.W
-    W[-1] -= sums.mean @ W[:-1]
-    return LinearFit(W, best.value, passes, best.largest <= tol, best.largest)
-
-
-def _descend(
-    point_at: Callable[[Floats], tuple[float, Floats]], U: Floats, enough: Callable[[], bool], rounding: float
-) -> None:
-    """Run L-BFGS from U on a convex function, until `enough()` or until only rounding is left.
-
-    Slopes alone decide about the length of a step: near the minimum the function changes by less than its
-    rounding, while its slope is still exact.
-    """
-    least, g = point_at(U)
-    memory: deque[tuple[Floats, Floats, float]] = deque(maxlen=_MEMORY)
-    smallest, idle = np.inf, 0
-    while not enough() and idle < _PATIENCE:
-        direction = _quasi_newton(-g, memory)
-        steep = float(g @ direction)
-        length, low, high = 1.0, 0.0, np.inf
-        if not memory:
-            length = 1.0 / max(1.0, float(np.linalg.norm(direction)))
-        for _ in range(_TRIALS):
-            value, new = point_at(U + length * direction)
-            slope = float(new @ direction)
-            if slope > -0.5 * steep:
-                high = length
-            elif slope < 0.9 * steep:
-                low = length
-            else:
-                break
-            secant = length * steep / (steep - slope) if slope > steep else np.inf
-            if high == np.inf:
-                length *= float(np.clip(secant / length, 2.0, 10.0))
-            else:
-                length = float(np.clip(secant, 0.9 * low + 0.1 * high, 0.1 * low + 0.9 * high))
-        step, change = length * direction, new - g
-        product = float(step @ change)
-        if not (steep < 0.0 < product):
-            break
-        memory.append((step, change, 1.0 / product))
-        U, g = U + step, new
-        norm = float(np.linalg.norm(g))
-        idle = 0 if norm < smallest or value < least - rounding * abs(least) else idle + 1
-        smallest, least = min(norm, smallest), min(value, least)
-
-
-def _quasi_newton(q: Floats, memory: deque[tuple[Floats, Floats, float]]) -> Floats:
-    """Return q times the inverse of the curvature that L-BFGS remembers."""
-    shares = []
-    for step, change, scale in reversed(memory):
-        shares.append(scale * float(step @ q))
-        q = q - shares[-1] * change
-    if memory:
-        _, change, scale = memory[-1]
-        q = q / (scale * float(change @ change))
-    for (step, change, scale), share in zip(memory, reversed(shares), strict=True):
-        q = q + (share - scale * float(change @ q)) * step
-    return q
+    best.W[-1] -= sums.mean @ best.W[:-1]
+    return best
 
 
 def _moments(read: Read, precision: Any) -> _Sums:
     """Return sums over the rows, and over their products with the labels."""
-    mass: Any = 0.0
-    first: Any = 0.0
-    second: Any = 0.0
-    cross: Any = 0.0
-    shares: Any = 0.0
+    mass, first = 0.0, np.zeros(1)
+    second = cross = shares = first
     for X, labels in read(precision):
         with threads_for(X.size * max(X.shape[1], labels.shape[1])):
             by_row = labels.sum(axis=1, dtype=np.float64)
-            mass = mass + by_row.sum()
+            mass += float(by_row.sum())
             first = first + by_row @ X
             second = second + X.T @ (X * by_row.astype(X.dtype)[:, None])
             cross = cross + X.T.astype(np.float64) @ labels
             shares = shares + labels.sum(axis=0, dtype=np.float64)
     mean, shares = first / mass, shares / mass
     covariance = np.vstack([cross / mass - np.outer(mean, shares), shares])
-    return _Sums(float(mass), mean, second / mass - np.outer(mean, mean), covariance)
+    return _Sums(mass, mean, second / mass - np.outer(mean, mean), covariance)
 
 
 def _curved_moments(read: Read, sums: _Sums, W: Floats) -> tuple[Floats, float]:
@@ -423,9 +412,7 @@ def _pass(read: Read, sums: _Sums, W: Floats, weight_decay: float, precision: An
 
 def _softmax(X: NDArray[Any], W: Floats, sums: _Sums) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return probabilities (b, K) and log sum exp of the logits (b,) at weights W of centred rows."""
-    plain = W.copy()
-    plain[-1] -= sums.mean @ W[:-1]
-    proba = linear_logits(X, plain)
+    proba = linear_logits(X, np.vstack([W[:-1], W[-1:] - sums.mean @ W[:-1]]))
     top = proba.max(axis=1, keepdims=True)
     proba -= top
     np.exp(proba, out=proba)

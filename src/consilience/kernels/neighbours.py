@@ -142,7 +142,7 @@ def _place_centres(X: NDArray[Any], n_cells: int, seed: int) -> NDArray[Any]:
     return centres
 
 
-def _nearest_centre(X: NDArray[Any], centres: NDArray[Any]) -> NDArray[np.intp]:
+def _nearest_centre(X: NDArray[Any], centres: Any) -> NDArray[np.intp]:
     half_norms = 0.5 * np.einsum("ij,ij->i", centres, centres)
     blocks = [X[i : i + 4096] @ centres.T - half_norms for i in range(0, len(X), 4096)]
     return np.concatenate([block.argmax(axis=1) for block in blocks])

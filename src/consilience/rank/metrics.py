@@ -38,18 +38,16 @@ from consilience.kernels.rank.evidence import (
     entropy_rows,
     evidence_rows,
     feature_spectrum,
-    label_sums,
-    leep_rows,
-    maximum_evidence,
-)
-from consilience.kernels.rank.probe import probe_logits, spread_jackknife, tempered_likelihood
-from consilience.kernels.rank.separability import (
     gaussian_overlap,
     h_score_rows,
     held_out_h_score,
+    label_sums,
+    leep_rows,
+    maximum_evidence,
     transrate_above_chance,
     transrate_value,
 )
+from consilience.kernels.rank.probe import probe_logits, spread_jackknife, tempered_likelihood
 from consilience.kernels.transport import sinkhorn as transport
 from consilience.kernels.transport.centres import centre_distances, class_means, unit_rows
 from consilience.rank.features import cluster_posterior, principal_components, unit_scale

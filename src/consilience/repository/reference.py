@@ -149,7 +149,7 @@ def read_descriptions(
 ) -> dict[str, Description]:
     """Return what models said about reference rows, by their name; damaged descriptions count as none."""
     paths = {f"{entry.folder}/{reference.description_file}": entry for entry in entries}
-    there = shelf.root.find(paths)
+    there = shelf.find(paths)
     found = {}
     for path, data in zip(there, shelf.root.read_all(list(there.values()), MOST_DESCRIPTION), strict=True):
         with contextlib.suppress(KeyError, ValueError, TypeError):

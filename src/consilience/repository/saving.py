@@ -18,10 +18,9 @@ from consilience._optional import is_instance_of
 from consilience._tables import column_names, columns_of, is_numeric, is_table, kind_of
 from consilience._validation import n_rows, take_rows
 from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
-from consilience.files.atomic import replacing
 from consilience.files.card import Card, CardOutput, card_bytes, card_path, find_card, find_folder_card
+from consilience.files.disk import file_sha256, replacing
 from consilience.files.export import finish, sklearn_to_onnx, with_input_type, write_model
-from consilience.files.opener import file_sha256
 from consilience.files.preprocess import ImagePreprocess
 from consilience.files.storage import local_path
 from consilience.repository.entry import KEY, ModelEntry, ModelFile

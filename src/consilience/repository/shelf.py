@@ -33,7 +33,7 @@ from consilience.exceptions import (
     WriteError,
 )
 from consilience.files.card import MAX_BYTES
-from consilience.files.opener import file_sha256
+from consilience.files.disk import file_sha256
 from consilience.files.remote import RemotePath
 from consilience.files.storage import Entry, StoragePath, local_path, storage_path
 from consilience.repository.entry import ModelEntry
@@ -65,7 +65,7 @@ class Shelf:
         self._copies = _user_cache() if copies is None else local_path(copies)
         if self.root.is_root() is False:
             raise InvalidInputError(f"The repository {str(self.root)!r} is a file; give a folder.")
-        names = self.root.all_names()  # before the README is looked for: another process may be making it
+        names = self.root.names()  # before the README is looked for: another process may be making it
         if set(names) - {OWN} and not self.root.at(README).is_file():
             raise InvalidInputError(
                 f"The folder {str(self.root)!r} holds other files and is no repository. Give a new or an "
@@ -89,7 +89,15 @@ class Shelf:
     def cards(self) -> dict[str, Entry]:
         """Return what is known of the card of each model, by its folder, in order; no card is opened."""
         paths = {card_file(name): name for name in self.root.folders() if is_folder(name)}
-        return {paths[path]: found for path, found in self.root.find(paths).items()}
+        return {paths[path]: found for path, found in self.find(paths).items()}
+
+    def find(self, paths: Iterable[str]) -> dict[str, Entry]:
+        """Return what is known of those of some paths that are there."""
+        if isinstance(self.root, RemotePath):
+            tree = self.root.tree()
+            return {path: tree[path] for path in paths if path in tree}
+        found = {path: self.root.at(path).about() for path in paths}
+        return {path: entry for path, entry in found.items() if entry is not None}
 
     def read_cards(self) -> dict[str, bytes | None]:
         """Return the card of each model by its folder; None where it is no regular file, or too long."""

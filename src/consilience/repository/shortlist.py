@@ -20,7 +20,7 @@ from scipy.stats import rankdata
 from consilience._validation import as_random_state, check_choice, n_rows
 from consilience.exceptions import InvalidInputError, InvalidTypeError
 from consilience.kernels.arrays import Floats
-from consilience.kernels.regression import (
+from consilience.kernels.rank.probe import (
     gaussian_kernel,
     kernel_width,
     mean_discrepancies,

@@ -57,6 +57,12 @@ def new_array(shape: tuple[int, ...], run: Run, dtype: DTypeLike = np.float32) -
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if n_bytes <= SHARE_OF_BUDGET * memory_budget(run):
         return np.zeros(shape, dtype)
+    return mapped_array(shape, dtype)
+
+
+def mapped_array(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Return an array of zeros that is mapped from a file without a name."""
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     with tempfile.TemporaryFile() as file:
         if hasattr(os, "posix_fallocate"):  # a disk that is full later would end the process
             with growing():

@@ -138,6 +138,10 @@ class Rows(ABC):
         ]
         return join_rows(parts) if parts else take_rows(self.head, slice(0, 0))
 
+    def __getitem__(self, rows: NDArray[np.intp]) -> Any:
+        """Return some rows, as an array does."""
+        return self.take(rows)
+
     def sample_rows(self, count: int, seed: int = 0) -> NDArray[np.intp]:
         """Return the positions of random rows, in order; all, if there are fewer.
 
@@ -170,19 +174,21 @@ class HeldRows(Rows):
         n rows.
     held : bool
         Whether they count as lying in memory: those of a temporary file that is mapped do not.
+    rows_of_a_block : int, optional
+        By default, what makes a block of a stated size.
     """
 
     local = True
 
-    def __init__(self, X: Any, *, held: bool = True) -> None:
-        self._X, self.held = as_values(X), held
+    def __init__(self, X: Any, *, held: bool = True, rows_of_a_block: int | None = None) -> None:
+        self._X, self.held, self._size = as_values(X), held, rows_of_a_block
         self._n_rows = n_rows(self._X)
 
     @cached_property
     def borders(self) -> NDArray[np.int64]:  # type: ignore[override]
         """Where each block begins, and the number of rows."""
         few = _values(take_rows(self._X, slice(0, min(LOOKED_AT, self._n_rows))))
-        return cut([self._n_rows], block_rows(bytes_of(few), n_rows(few)))
+        return cut([self._n_rows], self._size or block_rows(bytes_of(few), n_rows(few)))
 
     def __len__(self) -> int:
         return self._n_rows

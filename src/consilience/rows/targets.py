@@ -1,18 +1,23 @@
-"""Rows and what a student is to learn about them, read block by block."""
+"""Rows and what a student is to learn about them: passes in random order, held-out rows, samples."""
 
 from __future__ import annotations
 
+import copy
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience._sizes import size_text
 from consilience._validation import n_rows, take_rows
-from consilience.exceptions import InvalidInputError
-from consilience.rows.rows import bytes_of, join_rows
+from consilience.exceptions import ConsilienceWarning, InvalidInputError, warn
+from consilience.rows.memory import mapped_array
+from consilience.rows.rows import BLOCK_ROWS, HeldRows, Rows, bytes_of, cut, join_rows
 
 EPOCH_ROWS = 2**20
 """After at most this many rows a student is measured on held-out rows, also in the middle of a pass."""
@@ -26,11 +31,15 @@ MIN_ROWS_TO_SPLIT = 20
 """With fewer rows nothing is held out: the validation loss of one or two rows is only noise."""
 BUFFER_SHARE = 0.25
 """The share of the memory in which rows are shuffled."""
-_LOOKED_AT = 256  # blocks from which rows are held out and sampled
+SORTED = 0.05
+"""Rows count as sorted if the block tells so much of the variance of targets."""
+MOST_PARTS = 128
+"""Most parts of a copy in random order."""
+_LOOKED_AT = 256  # blocks from which rows are held out and sampled, and whose targets are compared
 _PARTS_OF_A_SHARE = 8  # with fewer stretches for each process, single blocks are dealt out
 
-Weights = NDArray[np.float32] | None
-Part = tuple[Any, NDArray[np.float32], Weights]
+Part = tuple[Any, NDArray[np.float32], NDArray[np.float32] | None]
+"""Rows X as the student sees them, targets (b, k), and row weights (b,) or None."""
 
 
 class Epochs(NamedTuple):
@@ -58,165 +67,154 @@ class Epochs(NamedTuple):
         return cls(n_rows, parts, min(total, max(parts, ROW_VISITS * parts // n_rows)) if limited else total)
 
 
-class TargetRows(ABC):
+class TargetRows:
     """Rows and what a student is to learn about them, read block by block.
 
-    Every pass finds the same blocks.
+    Parameters
+    ----------
+    rows : Rows
+    targets : (n, k) array or Rows
+        Soft labels, or packed logits.
+    weights : (n,) array or Rows, optional
+        Of the rows.
+    used : (n,) array of bool, optional
+        The rows that the student learns from; by default all.
+    as_seen : callable, optional
+        From rows to what the student sees of them.
 
     Attributes
     ----------
     n_rows : int
-        How many rows take part.
+        How many rows are used.
     n_columns : int
-        Columns of the targets: L soft labels, or m packed logits.
+        Of the targets.
+    n_bytes : int
+        About how much memory all rows X would take, as the student sees them.
     stretches : sequence of range
         Numbers of blocks that are best read one after the other.
-    n_bytes : int
-        About how much memory all rows X would take.
     """
 
-    n_rows: int
-    n_columns: int
-    stretches: Sequence[range]
-    n_bytes: int
-
-    @abstractmethod
-    def read(self, block: int) -> Part:
-        """Return X of a block as the student sees it, targets (b, k), and row weights (b,) or None.
-
-        A block may have no rows.
-        """
-
-    @abstractmethod
-    def sample(self, count: int, seed: int) -> Part:
-        """Return some random rows, in memory; all, if there are fewer."""
-
-    def row_number(self, block: int, row: int) -> int | None:
-        """Return the number, for messages, of a row in a block; None if it is not known."""
-        return None
-
-    def rows_in(self, block: int) -> int:
-        """Return how many rows of a block take part."""
-        return len(self.read(block)[1])
-
-    def targets_of(self, block: int) -> NDArray[np.float32]:
-        """Return the targets (b, k) of a block, without its rows where that is possible."""
-        return self.read(block)[1]
+    def __init__(
+        self,
+        rows: Rows,
+        targets: Any,
+        weights: Any = None,
+        used: NDArray[np.bool_] | None = None,
+        as_seen: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._rows, self._targets, self._weights = rows, targets, weights
+        self._used, self._as_seen = used, as_seen
+        self._numbers: NDArray[np.intp] | None = None  # of rows in another order, what they were before
+        self.n_rows = len(rows) if used is None else int(used.sum())
+        self.n_columns = int(targets.shape[1])
+        self.stretches: Sequence[range] = rows.stretches
+        head = rows.head
+        size = bytes_of(head if as_seen is None or not len(rows) else as_seen(head))
+        self.n_bytes = round(size / max(1, n_rows(head)) * self.n_rows)
 
     @property
     def row_bytes(self) -> float:
         """About how much memory a row and its targets take."""
         return self.n_bytes / max(1, self.n_rows) + 4 * (self.n_columns + 1)
 
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of all blocks, in order."""
+        return [block for stretch in self.stretches for block in stretch]
+
+    def read(self, block: int) -> Part:
+        """Return the rows of a block that are used; there may be none."""
+        X, places = self._rows.read(block), self.places(block)
+        if self._used is not None:
+            X = take_rows(X, places - self._rows.rows_of(block).start)
+        return self._part(X, places)
+
+    def parts(self) -> Iterator[Part]:
+        """Yield the blocks that have rows, in order."""
+        for block in self.numbers:
+            part = self.read(block)
+            if len(part[1]):
+                yield part
+
+    def sample(self, count: int, seed: int) -> Part:
+        """Return some random rows, out of a few random blocks of all rows."""
+        places = self._rows.sample_rows(count, seed)
+        places = places if self._used is None else places[self._used[places]]
+        return self._part(self._rows.take(places), places)
+
+    def everything(self) -> Part:
+        """Return all rows that are used, in memory."""
+        if not self.n_rows:
+            raise InvalidInputError("X has no rows to train on.")
+        return join_parts(list(self.parts()))
+
+    def places(self, block: int) -> NDArray[np.intp]:
+        """Return the positions among all rows of those of a block that are used."""
+        rows = self._rows.rows_of(block)
+        if self._used is None:
+            return np.arange(rows.start, rows.stop)
+        return np.flatnonzero(self._used[rows]) + int(rows.start)
+
+    def rows_in(self, block: int) -> int:
+        """Return how many rows of a block are used."""
+        return len(self.places(block))
+
+    def targets_of(self, block: int) -> NDArray[np.float32]:
+        """Return the targets (b, k) of a block, without its rows."""
+        return np.asarray(self._targets[self.places(block)], dtype=np.float32)
+
+    def row_number(self, block: int, row: int) -> int:
+        """Return the number, for messages, of a row in a block."""
+        place = self.places(block)[row]
+        return int(place if self._numbers is None else self._numbers[place])
+
     def shuffled(self, random: np.random.Generator) -> list[int]:
         """Return the numbers of all blocks, with the stretches in random order."""
         order = random.permutation(len(self.stretches))
         return [block for i in order for block in self.stretches[i]]
 
+    def share(self, place: int, count: int) -> TargetRows:
+        """Return the blocks that one of `count` processes learns from; a sample is still one of all rows.
 
-class ArrayTargets(TargetRows):
-    """Rows and targets that are in memory already.
-
-    Parameters
-    ----------
-    X : array, sparse matrix, data frame or list
-        n rows.
-    targets : (n, k) array
-    weights : (n,) array, optional
-    block_rows : int
-        Rows of a block.
-    """
-
-    def __init__(self, X: Any, targets: Any, weights: Any = None, *, block_rows: int = 2**14) -> None:
-        self._X = X
-        self._targets = np.asarray(targets, dtype=np.float32)
-        self._weights = None if weights is None else np.asarray(weights, dtype=np.float32)
-        self._size = block_rows
-        self.n_rows, self.n_columns = self._targets.shape
-        self.stretches = [range(i, i + 1) for i in range(math.ceil(self.n_rows / block_rows))]
-        self.n_bytes = bytes_of(X)
-
-    def read(self, block: int) -> Part:
-        """Return a block of rows."""
-        return self._take(slice(block * self._size, (block + 1) * self._size))
-
-    def sample(self, count: int, seed: int) -> Part:
-        """Return some random rows."""
-        count = min(count, self.n_rows)
-        return self._take(np.sort(np.random.default_rng(seed).choice(self.n_rows, count, replace=False)))
-
-    def row_number(self, block: int, row: int) -> int:
-        """Return the position of a row."""
-        return block * self._size + row
-
-    def rows_in(self, block: int) -> int:
-        """Return how many rows a block has."""
-        return min(self._size, self.n_rows - block * self._size)
-
-    def targets_of(self, block: int) -> NDArray[np.float32]:
-        """Return the targets of a block."""
-        return self._targets[block * self._size : (block + 1) * self._size]
-
-    def _take(self, rows: Any) -> Part:
-        weights = None if self._weights is None else self._weights[rows]
-        return take_rows(self._X, rows), self._targets[rows], weights
-
-
-class Share(TargetRows):
-    """The blocks of rows that one of several processes learns from.
-
-    Whole stretches are dealt out, the largest first, each to whoever has the fewest rows; single blocks if
-    there are too few stretches for that to be fair.
-
-    Parameters
-    ----------
-    rows : TargetRows
-        All of them; every process has the same.
-    place, count : int
-        Which share of how many.
-    """
-
-    def __init__(self, rows: TargetRows, place: int, count: int) -> None:
-        self._rows, self.n_columns = rows, rows.n_columns
-        parts = list(rows.stretches)
-        if len(parts) < _PARTS_OF_A_SHARE * count:
-            parts = [range(block, block + 1) for stretch in parts for block in stretch]
-        sizes = [sum(map(rows.rows_in, stretch)) for stretch in parts]
-        given, mine = [0] * count, []
-        for i in sorted(range(len(parts)), key=lambda i: -sizes[i]):
+        Whole stretches are dealt out, the largest first, each to whoever has the fewest rows; single blocks
+        if there are too few stretches for that to be fair.
+        """
+        dealt = list(self.stretches)
+        if len(dealt) < _PARTS_OF_A_SHARE * count:
+            dealt = [range(block, block + 1) for block in self.numbers]
+        sizes = [sum(map(self.rows_in, stretch)) for stretch in dealt]
+        given, mine = [0] * count, list[int]()
+        for i in sorted(range(len(dealt)), key=lambda i: -sizes[i]):
             to = given.index(min(given))
             given[to] += sizes[i]
             if to == place:
                 mine.append(i)
-        self.stretches, self.n_rows = [parts[i] for i in sorted(mine)], given[place]
-        self.n_bytes = round(rows.n_bytes * self.n_rows / max(1, rows.n_rows))
+        found = copy.copy(self)
+        found.stretches, found.n_rows = [dealt[i] for i in sorted(mine)], given[place]
+        found.n_bytes = round(self.n_bytes * found.n_rows / max(1, self.n_rows))
+        return found
 
-    def read(self, block: int) -> Part:
-        """Return a block, by its number among all."""
-        return self._rows.read(block)
+    def sent(self, send: Callable[[Rows], Rows]) -> TargetRows:
+        """Return the same with rows, targets and weights where `send` puts the blocks of rows."""
+        weights = None if self._weights is None else send(HeldRows(self._weights))
+        return TargetRows(send(self._rows), send(HeldRows(self._targets)), weights, self._used, self._as_seen)
 
-    def sample(self, count: int, seed: int) -> Part:
-        """Return some random rows of all shares."""
-        return self._rows.sample(count, seed)
-
-    def row_number(self, block: int, row: int) -> int | None:
-        """Return the number, for messages, of a row in a block."""
-        return self._rows.row_number(block, row)
+    def _part(self, X: Any, places: Any) -> Part:
+        weights = None if self._weights is None else np.asarray(self._weights[places], dtype=np.float32)
+        X = X if self._as_seen is None else self._as_seen(X)
+        return X, np.asarray(self._targets[places], dtype=np.float32), weights
 
 
 class HeldOut(NamedTuple):
-    """Which rows are held out: those with a small random number, in some of the blocks."""
+    """Which rows are held out: by block, their positions among the rows of the block that are used."""
 
     seed: int
-    below: float
-    blocks: frozenset[int]
+    rows: Mapping[int, NDArray[np.intp]]
 
     def rest(self, block: int, count: int) -> NDArray[np.intp] | None:
         """Return which of the `count` rows of a block are left to learn from; None means all."""
-        if block not in self.blocks:
-            return None
-        held = _row_keys(self.seed, block, count) < self.below
-        return np.flatnonzero(~held) if held.any() else None
+        held = self.rows.get(block)
+        return None if held is None or not len(held) else np.delete(np.arange(count), held)
 
 
 class Look(NamedTuple):
@@ -235,55 +233,34 @@ def look_at(rows: TargetRows, seed: int, *, fraction: float, n_sample: int) -> L
     ----------
     rows : TargetRows
     seed : int
-        The same seed holds out the same rows. Which they are is computed, so it takes no memory.
+        The same seed holds out the same rows.
     fraction : float
         Share of the rows to hold out, but at most `MOST_HELD_OUT`. They come from up to 256 random blocks.
     n_sample : int
-        How many rows to sample, about.
+        How many rows to sample.
     """
-    blocks = [block for stretch in rows.stretches for block in stretch]
     random = np.random.default_rng([seed, 2**32 - 1])
-    chosen = sorted(random.choice(len(blocks), min(len(blocks), _LOOKED_AT), replace=False).tolist())
-    blocks = [blocks[i] for i in chosen]
-    expected = rows.n_rows * len(blocks) / max(1, sum(len(stretch) for stretch in rows.stretches))
-    wanted = min(math.ceil(fraction * rows.n_rows), MOST_HELD_OUT, int(expected / 2))
+    blocks = np.sort(random.permutation(rows.numbers)[:_LOOKED_AT]).tolist()
+    ends = np.cumsum([0, *map(rows.rows_in, blocks)])
+    total = int(ends[-1])
+    wanted = min(math.ceil(fraction * rows.n_rows), MOST_HELD_OUT, total // 2)
     wanted = wanted if rows.n_rows >= MIN_ROWS_TO_SPLIT else 0
-    # a few more than wanted; how many are below a border is random
-    border = min(1.0, (wanted + 5 * math.sqrt(wanted) + 5) / max(expected, 1.0)) if wanted else 0.0
-    above = 1.0 - n_sample / max(expected, 1.0)
-    candidates: list[Part] = []
-    keys: list[NDArray[np.float64]] = []
-    samples: list[Part] = []
-    for block in blocks:
-        part = rows.read(block)
-        key = _row_keys(seed, block, len(part[1]))
-        low, high = np.flatnonzero(key < border), np.flatnonzero(key >= max(above, border))
-        if len(low):
-            candidates.append(take_part(part, low))
-            keys.append(key[low])
-        if len(high) or not samples:
+    drawn = random.choice(total, min(total, wanted + n_sample), replace=False)
+    held, sampled = np.sort(drawn[:wanted]), np.sort(drawn[wanted:])
+    held_by_block, measured, samples = {}, list[Part](), list[Part]()
+    for block, (start, end) in zip(blocks, pairwise(ends), strict=True):
+        low, high = (few[(start <= few) & (few < end)] - start for few in (held, sampled))
+        if len(low) or len(high):
+            part = rows.read(block)
+            held_by_block[block] = low
+            measured.append(take_part(part, low))
             samples.append(take_part(part, high))
-    return _cut(candidates, keys, samples, wanted, HeldOut(seed, border, frozenset(blocks)))
-
-
-def _cut(
-    candidates: list[Part],
-    keys: list[NDArray[np.float64]],
-    samples: list[Part],
-    wanted: int,
-    held_out: HeldOut,
-) -> Look:
-    """Return exactly as many held-out rows as wanted, if there are enough candidates."""
-    sample = join_parts([part for part in samples if len(part[1])] or samples[:1])
-    if not candidates:
-        return Look(held_out._replace(below=0.0), None, 0, sample)
-    part, key = join_parts(candidates), np.concatenate(keys)
-    below = held_out.below if len(key) <= wanted else float(np.partition(key, wanted)[wanted])
-    rest = key >= below
-    if rest.any() and not len(sample[1]):  # so few rows that all of them were candidates
-        sample = take_part(part, np.flatnonzero(rest))
-    measured = take_part(part, np.flatnonzero(~rest))
-    return Look(held_out._replace(below=below), measured, len(measured[1]), sample)
+    return Look(
+        HeldOut(seed, held_by_block),
+        join_parts(measured) if wanted else None,
+        wanted,
+        join_parts(samples) if samples else rows.sample(0, seed),
+    )
 
 
 def windows(
@@ -309,7 +286,7 @@ def windows(
         part = part if rest is None else take_part(part, rest)
         if count and count + len(part[1]) > most:
             yield _shuffle(parts, random)
-            parts, count = [], 0
+            count = 0
         if len(part[1]):
             parts.append(part)
             count += len(part[1])
@@ -323,34 +300,6 @@ def _shuffle(parts: list[Part], random: np.random.Generator) -> Part:
     return take_part(part, random.permutation(len(part[1])))
 
 
-def read_everything(rows: TargetRows) -> Part:
-    """Return all rows, in memory, in the order of the stretches. Arrays are filled, not joined."""
-    targets = np.empty((rows.n_rows, rows.n_columns), dtype=np.float32)
-    X: Any = None
-    parts: list[Any] = []
-    weights: NDArray[np.float32] | None = None
-    end = 0
-    for stretch in rows.stretches:
-        for block in stretch:
-            part, goals, by_row = check_block(rows.read(block), rows, block)
-            start, end = end, end + len(goals)
-            if not len(goals) or end > rows.n_rows:
-                continue
-            targets[start:end] = goals
-            if isinstance(part, np.ndarray):
-                X = np.empty((rows.n_rows, *part.shape[1:]), part.dtype) if X is None else X
-                X[start:end] = part
-            else:
-                parts.append(part)
-            if by_row is not None:
-                weights = np.ones(rows.n_rows, dtype=np.float32) if weights is None else weights
-                weights[start:end] = by_row
-    if end != rows.n_rows or end == 0:
-        found = "no rows to train on" if end == 0 else f"{end} rows; expected {rows.n_rows}"
-        raise InvalidInputError(f"X has {found}.")
-    return join_rows(parts) if X is None else X, targets, weights
-
-
 def take_part(part: Part, rows: Any) -> Part:
     """Return some rows of a part."""
     X, targets, weights = part
@@ -358,29 +307,80 @@ def take_part(part: Part, rows: Any) -> Part:
 
 
 def join_parts(parts: Sequence[Part]) -> Part:
-    """Return parts as one; rows without a weight count 1 if others have one."""
-    weights = None
-    if any(part[2] is not None for part in parts):
-        ones = [np.ones(len(part[1]), np.float32) if part[2] is None else part[2] for part in parts]
-        weights = np.concatenate(ones)
-    return join_rows([part[0] for part in parts]), np.concatenate([part[1] for part in parts]), weights
+    """Return parts as one."""
+    X, targets, weights = zip(*parts, strict=True)
+    return join_rows(X), np.concatenate(targets), None if weights[0] is None else np.concatenate(weights)
 
 
-def _row_keys(seed: int, block: int, count: int) -> NDArray[np.float64]:
-    """Return a random number in [0, 1) for each row of a block, the same each time."""
-    return np.random.default_rng([seed, block]).random(count)
+def in_random_order(rows: TargetRows, n_bytes: float, seed: int) -> TargetRows:
+    """Return rows of which every part looks like all: themselves, or a copy on disk if they are sorted.
 
+    A student that learns by passes shuffles rows in a buffer. If all rows in it are of one class, it forgets
+    the others until they come again. Warn if rows are sorted and cannot be copied: they are no plain arrays,
+    or the disk is too small.
 
-def check_block(part: Part, rows: TargetRows, block: int) -> Part:
-    """Return a block, or raise if its rows and targets do not fit together."""
-    X, targets, weights = part
-    if targets.ndim != 2 or targets.shape != (n_rows(X), rows.n_columns):
-        raise InvalidInputError(
-            f"Block {block} has {n_rows(X)} rows and targets of shape {targets.shape}; expected "
-            f"({n_rows(X)}, {rows.n_columns})."
+    Parameters
+    ----------
+    rows : TargetRows
+    n_bytes : float
+        What the buffer holds. Rows that fit in it are shuffled there, in whatever order they come.
+    seed : int
+    """
+    size = rows.n_rows * rows.row_bytes
+    if size <= n_bytes or not is_sorted(rows, seed):
+        return rows
+    first = next(rows.parts())[0]
+    plain = isinstance(first, np.ndarray) and first.dtype.kind in "biuf"
+    if plain and size < shutil.disk_usage(tempfile.gettempdir()).free:
+        return _copy(rows, min(MOST_PARTS, math.ceil(2 * size / n_bytes)), seed)
+    why = f"a copy of {size_text(size)} does not fit on the disk"
+    why = why if plain else "only arrays of numbers are copied"
+    warn(
+        ConsilienceWarning(
+            "The rows are sorted: soft labels differ from block to block, and the buffer of "
+            f"{size_text(n_bytes)} does not hold all rows. The student may learn much worse than it "
+            f"could. They cannot be put into a random order here: {why}. Shuffle the files, or raise memory=."
         )
-    if weights is not None and weights.shape != (len(targets),):
-        raise InvalidInputError(
-            f"Block {block} has row weights of shape {weights.shape}; expected ({len(targets)},)."
-        )
-    return part
+    )
+    return rows
+
+
+def is_sorted(rows: TargetRows, seed: int) -> bool:
+    """Tell whether targets differ from block to block by more than chance, in some random blocks."""
+    few = np.random.default_rng(seed).permutation(rows.numbers)[:_LOOKED_AT].tolist()
+    plain = (rows.targets_of(block).astype(np.float64) for block in few if rows.rows_in(block))
+    found = [np.nan_to_num(targets, posinf=0.0, neginf=0.0) for targets in plain]
+    if len(found) < 2:
+        return False
+    counts = np.array([len(targets) for targets in found])
+    share, M = counts / counts.sum(), np.array([targets.mean(axis=0) for targets in found])
+    squares = np.array([(targets**2).sum(axis=1).mean() for targets in found])
+    centre = share @ M
+    total = share @ squares - (centre**2).sum()
+    between = share @ ((M - centre) ** 2).sum(axis=1)
+    return bool(between > (SORTED + 5 * len(counts) / counts.sum()) * total)
+
+
+def _copy(rows: TargetRows, n_parts: int, seed: int) -> TargetRows:
+    """Return a copy on disk, in parts to which each row was sent at random; a part is a stretch."""
+    part_of = np.random.default_rng([seed, n_parts]).integers(n_parts, size=rows.n_rows, dtype=np.uint8)
+    before = np.argsort(part_of, kind="stable")
+    place = np.empty_like(before)
+    place[before] = np.arange(rows.n_rows)
+    copies: list[Any] = []
+    start = 0
+    for part in rows.parts():
+        to = place[start : start + len(part[1])]
+        start += len(to)
+        values = [value for value in part if value is not None]
+        copies = copies or [mapped_array((rows.n_rows, *value.shape[1:]), value.dtype) for value in values]
+        for whole, value in zip(copies, values, strict=True):
+            whole[to] = value
+    held = HeldRows(copies[0], held=False)
+    counts = np.bincount(part_of, minlength=n_parts).tolist()
+    held.borders = cut(counts, BLOCK_ROWS)
+    found = TargetRows(held, *copies[1:])
+    ends = np.searchsorted(held.borders, np.cumsum([0, *counts])).tolist()
+    found.stretches = [range(a, b) for a, b in pairwise(ends) if b > a]
+    found._numbers = np.concatenate([rows.places(block) for block in rows.numbers])[before]
+    return found

@@ -257,7 +257,7 @@ class Shelf:
         mine = [self._names[number] for _, number in self._writers.values()]
         for entry in self._remote.entries() if self._remote else []:
             copy = self._folder / entry.path.name
-            known = copy.entry()
+            known = copy.about()
             if not is_ours(entry) or copy.name in mine or (known is not None and known.size == entry.size):
                 continue
             with contextlib.suppress(FileNotFoundError), entry.path.reading() as sent, copy.writing() as file:

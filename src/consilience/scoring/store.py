@@ -76,7 +76,7 @@ class ScoreStore:
         self.limit = None if limit is None else parse_size(argument, limit)
         if self.root.is_root() is False:
             raise InvalidInputError(f"The cache {str(self.root)!r} is a file; give a folder.")
-        names = [name for name in self.root.all_names() if README not in name]
+        names = [name for name in self.root.names() if README not in name]
         earlier = any(_EARLIER.fullmatch(name) for name in names)
         ours = earlier or any(_SHELF.fullmatch(name) or _TRAINING.fullmatch(name) for name in names)
         if names and not ours and not self._is_marked():
@@ -116,7 +116,7 @@ class ScoreStore:
     def prepare(self) -> None:
         """Make the folder and its README."""
         self.root.make_root()
-        if README not in self.root.all_names():
+        if README not in self.root.names():
             with (self.root / README).writing() as file:
                 file.write(_TEXT.encode())
 

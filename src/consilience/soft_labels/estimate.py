@@ -20,7 +20,7 @@ from consilience._validation import (
 )
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
-from consilience.kernels.columns import inverse_mean
+from consilience.kernels.linear_model import inverse
 from consilience.labels import LabelSpace
 from consilience.soft_labels.methods import METHODS, Lateness, Options
 from consilience.soft_labels.solver import SoftLabelSolver, check_size, rows_to_compare
@@ -313,4 +313,4 @@ def balance_weights(Q: ArrayLike) -> NDArray[np.float64]:
         raise InvalidInputError(f"Q has shape {soft.shape}; {expected}.")
     if not ((soft >= 0) & (soft <= 1e100)).all():  # larger ones have no mean
         raise InvalidInputError("Q has entries that are negative or not finite; expected probabilities.")
-    return inverse_mean(soft)
+    return inverse(soft.sum(axis=0) / max(1, len(soft)))

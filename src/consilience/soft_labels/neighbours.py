@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 from consilience._progress import Progress, silent
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
-from consilience.kernels.columns import column_moments
+from consilience.kernels.linear_model import column_moments
 from consilience.kernels.neighbours import NearestRows, Neighbours, nearest_neighbours
 from consilience.rows import Rows
 from consilience.soft_labels.methods import spread_out

@@ -9,7 +9,7 @@ import numpy as np
 
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats, Ints
-from consilience.kernels.threads import one_thread
+from consilience.kernels.compiled import one_thread
 from consilience.kernels.unify.packed import make_layout
 from consilience.kernels.unify.ranks import RankTable, rank_scores
 from consilience.labels import LabelSpace

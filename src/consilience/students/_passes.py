@@ -15,15 +15,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from consilience.exceptions import InvalidInputError
-from consilience.rows.rearranged import in_random_order
 from consilience.rows.targets import (
     BUFFER_SHARE,
     SAMPLED,
     Epochs,
     HeldOut,
-    Share,
     TargetRows,
-    check_block,
+    in_random_order,
     look_at,
 )
 from consilience.students._rows import Preprocess, as_is, prepared
@@ -59,7 +57,7 @@ class BlockTensors(Dataset[Pair]):
         self.dtype, self.shape = like.dtype, tuple(like.shape[1:])
 
     def __getitem__(self, block: int) -> Pair:
-        X, targets, weights = check_block(self.rows.read(block), self.rows, block)
+        X, targets, weights = self.rows.read(block)
         goals = weighted_targets(targets, weights, self.weighted)
         if not len(goals):
             return torch.empty((0, *self.shape), dtype=self.dtype), goals
@@ -91,8 +89,7 @@ def block_tensor(rows: TargetRows, X: Any, block: int, preprocess: Preprocess | 
     except InvalidInputError as error:
         if error.row is None:
             raise
-        row = rows.row_number(block, error.row)
-        raise (error if row is None else error.changed(row=row)) from None
+        raise error.changed(row=rows.row_number(block, error.row)) from None
 
 
 class ShuffledBatches(IterableDataset[Pair]):
@@ -244,10 +241,10 @@ def plan_passes(
     try:
         some = prepared(look.sample[0], student.preprocess)
     except InvalidInputError:
-        for block in sorted(look.held_out.blocks):  # find the block, to tell which row it is
+        for block in sorted(look.held_out.rows):  # find the block, to tell which row it is
             block_tensor(rows, rows.read(block)[0], block, student.preprocess)
         raise
-    share = rows if workers == 1 else Share(rows, place, workers)
+    share = rows if workers == 1 else rows.share(place, workers)
     blocks = BlockTensors(share, student.preprocess, some, look.held_out, weighted)
     n_train = rows.n_rows - look.n_held_out
     epochs = Epochs.of(n_train, student.max_iter or EPOCHS, limited=student.max_iter is None)

@@ -34,7 +34,7 @@ from consilience.exceptions import (
 )
 from consilience.files.storage import StoragePath
 from consilience.rows.ray import sent_to_ray
-from consilience.rows.source_targets import SourceTargets
+from consilience.rows.targets import TargetRows
 from consilience.scoring.ray import START_SECONDS, connected, offer
 from consilience.scoring.ray_options import RayOptions
 from consilience.students import _checkpoint
@@ -55,7 +55,7 @@ _BEAT = 2.0  # seconds between two signs of life of a worker
 
 def fit_on_ray(
     student: Network,
-    rows: SourceTargets,
+    rows: TargetRows,
     *,
     options: RayOptions,
     n_classes: int,
@@ -114,7 +114,7 @@ class Job:
     """What every worker is sent."""
 
     student: Network
-    rows: SourceTargets
+    rows: TargetRows
     n_classes: int
     criterion: nn.Module
     memory: int
@@ -204,7 +204,7 @@ def _check(student: Network, criterion: nn.Module) -> None:
         )
 
 
-def _workers(options: RayOptions, rows: SourceTargets) -> int:
+def _workers(options: RayOptions, rows: TargetRows) -> int:
     """Return how many workers have a block to read; say so if these are not all."""
     wanted, blocks = options.train_workers or 1, sum(len(stretch) for stretch in rows.stretches)
     if blocks < wanted:

@@ -13,8 +13,14 @@ from scipy.sparse import issparse
 
 from consilience.exceptions import InvalidInputError
 from consilience.files.ngram_model import Packed, Reading, as_texts, pack
-from consilience.rows.rearranged import in_random_order
-from consilience.rows.targets import BUFFER_SHARE, MOST_HELD_OUT, Epochs, TargetRows, windows
+from consilience.rows.targets import (
+    BUFFER_SHARE,
+    MOST_HELD_OUT,
+    Epochs,
+    TargetRows,
+    in_random_order,
+    windows,
+)
 
 
 class Batch(NamedTuple):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from consilience.kernels.threads import OneThread
+from consilience.kernels.compiled import OneThread
 
 SMALL_STEP = 20_000_000
 """Multiplications of a forward pass on a batch, below which one thread is at least as fast."""

@@ -24,14 +24,13 @@ from consilience.files.card import Card, carded
 from consilience.files.export import (
     TOLERANCE,
     check_export,
-    example_feed,
     finish,
     with_input_type,
     write_model,
 )
 from consilience.files.preprocess import ImagePreprocess
 from consilience.files.record import KEY
-from consilience.kernels.expansion import sharpen
+from consilience.kernels.linear_model import sharpen
 from consilience.rows import as_rows
 from consilience.students.provenance import describe_fit, describe_model
 from consilience.students.soft_label import SoftLabelStudent
@@ -172,7 +171,7 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
             metadata=metadata,
         )
         tolerance = TOLERANCE * max(10.0, temperature)  # probabilities to the power of the temperature
-        check_export(model, example_feed(model, example, kinds), self.predict_proba(self._example), tolerance)
+        check_export(model, example, kinds, self.predict_proba(self._example), tolerance)
         return model
 
     @property

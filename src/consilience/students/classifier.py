@@ -11,7 +11,7 @@ from consilience._progress import Progress
 from consilience._tables import as_values
 from consilience._validation import check_choice, check_temperature, n_rows, take_rows
 from consilience.exceptions import InvalidInputError
-from consilience.kernels.columns import inverse_mean
+from consilience.kernels.linear_model import inverse
 from consilience.students.base import Origin, StudentClassifier, timed
 from consilience.students.estimator import LOSSES, Loss
 from consilience.students.make import make_student
@@ -155,7 +155,7 @@ class SoftLabelClassifier(StudentClassifier):
         """Return the balancing weights (L,), or None, and the student's, which leave the mean weight at 1."""
         if self.balance is False:
             return None, np.ones(Q.shape[1])
-        weights = inverse_mean(Q)
+        weights = inverse(Q.mean(axis=0))
         if self.balance == "sqrt":
             weights = np.sqrt(weights)
         return weights, weights / (weights * Q.mean(axis=0)).sum()

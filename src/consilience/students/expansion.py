@@ -20,7 +20,8 @@ from consilience._words import shorten
 from consilience.exceptions import ConsilienceError, CoverageWarning, InvalidInputError
 from consilience.files.export import sklearn_to_onnx
 from consilience.kernels.collision.entropy import collision_probability, responsibilities, weigh
-from consilience.kernels.expansion import resample, targets, thin
+from consilience.kernels.held_out import resample, thin
+from consilience.kernels.linear_model import targets
 from consilience.options import anything, option
 from consilience.students.estimator import EstimatorStudent, min_label
 

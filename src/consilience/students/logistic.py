@@ -15,8 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from consilience._progress import Progress
 from consilience._validation import as_random_state, take_rows
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
-from consilience.kernels.expansion import targets
-from consilience.kernels.linear_model import LinearFit, fit_softmax_by_blocks, fit_softmax_regression
+from consilience.kernels.linear_model import LinearFit, fit_softmax_by_blocks, fit_softmax_regression, targets
 from consilience.rows.targets import BUFFER_SHARE, SAMPLED, TargetRows, look_at
 from consilience.students.expansion import (
     WeightedStudent,
@@ -139,11 +138,8 @@ def _weighted_blocks(
     rows: TargetRows, class_weights: NDArray[np.float64], threshold: float
 ) -> Iterator[tuple[Any, NDArray[np.float64]]]:
     """Yield rows and the weights (b, L) of their classes, block by block."""
-    for stretch in rows.stretches:
-        for block in stretch:
-            X, Q, weights = rows.read(block)
-            if len(Q):
-                yield X, _block_targets(Q, weights, class_weights, threshold)
+    for X, Q, weights in rows.parts():
+        yield X, _block_targets(Q, weights, class_weights, threshold)
 
 
 def _block_targets(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from consilience.exceptions import InvalidInputError
-from consilience.files.atomic import replacing
+from consilience.files.disk import replacing
 from consilience.students.server import ServedModel, described
 from consilience.teachers.inference_protocol import Tensor
 from consilience.teachers.onnx import Onnx

@@ -35,8 +35,8 @@ from consilience.files.ngram_model import (
     read_model,
     write_model,
 )
+from consilience.kernels.compiled import one_thread
 from consilience.kernels.ngrams import Bounds, Ids, drop_ngrams, hash_ngrams, take_texts
-from consilience.kernels.threads import one_thread
 from consilience.labels import class_list, read_labels
 from consilience.options import anything, count, flag, number, option, optional
 from consilience.rows.targets import TargetRows

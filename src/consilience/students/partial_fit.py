@@ -17,8 +17,8 @@ from consilience._progress import Progress
 from consilience._validation import as_random_state, n_rows, take_rows
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import responsibilities, weigh
-from consilience.kernels.expansion import resample, targets, thin
-from consilience.rows.rearranged import in_random_order
+from consilience.kernels.held_out import resample, thin
+from consilience.kernels.linear_model import targets
 from consilience.rows.targets import (
     BUFFER_SHARE,
     SAMPLED,
@@ -27,6 +27,7 @@ from consilience.rows.targets import (
     Look,
     Part,
     TargetRows,
+    in_random_order,
     look_at,
     take_part,
     windows,
@@ -196,7 +197,8 @@ class _Run:
         return Lesson(X, soft.astype(np.float64), by_row)
 
     def _predict(self, X: Any) -> NDArray[np.float64]:
-        return np.asarray(self.last.predict_proba(X), dtype=np.float64)
+        with foreign_errors():
+            return np.asarray(self.last.predict_proba(X), dtype=np.float64)
 
 
 def _chunks(

@@ -12,7 +12,7 @@ from consilience._progress import Progress
 from consilience._sizes import size_text
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
-from consilience.rows.targets import ArrayTargets, TargetRows, read_everything
+from consilience.rows.targets import TargetRows
 from consilience.students.estimator import student_name
 from consilience.students.expansion import Classifier, Mlp
 from consilience.students.logistic import Logistic
@@ -23,7 +23,6 @@ from consilience.students.trees import Boosting, Forest
 FORESTS = (ExtraTreesClassifier, ExtraTreesRegressor, RandomForestClassifier)
 
 __all__ = [
-    "ArrayTargets",
     "TargetRows",
     "check_student_streams",
     "fit_in_memory",
@@ -89,7 +88,7 @@ def check_student_streams(student: Any, n_rows: int, n_bytes: int, n_classes: in
 
 def fit_in_memory(student: Any, rows: TargetRows, class_weights: Floats, **_: Any) -> None:
     """Read all rows, and fit a student that learns from all of them at once."""
-    X, targets, weights = read_everything(rows)
+    X, targets, weights = rows.everything()
     by_row = None if weights is None else weights.astype(np.float64)
     student.fit(X, targets.astype(np.float64), class_weights, by_row)
 

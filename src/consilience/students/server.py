@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from consilience._sizes import size_text
 from consilience._version import __version__
 from consilience.exceptions import ConsilienceError, InvalidInputError
-from consilience.files.opener import file_sha256
+from consilience.files.disk import file_sha256
 from consilience.students.loaded import LoadedClassifier, load
 from consilience.teachers.inference_protocol import (
     DATATYPES,

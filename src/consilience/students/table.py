@@ -31,8 +31,7 @@ from consilience._tables import (
 from consilience._validation import check_fitted, n_rows
 from consilience._words import counted, visible
 from consilience.exceptions import InvalidInputError
-from consilience.files.table_graph import GraphColumn, prepend_columns
-from consilience.kernels.columns import time_parts
+from consilience.files.graph import GraphColumn, prepend_columns, time_parts
 from consilience.students.soft_label import SoftLabelStudent
 
 MAX_VALUES = 40

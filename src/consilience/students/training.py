@@ -141,11 +141,8 @@ def fit_network(student: Any, rows: TargetRows, on_ray: RayOptions | None, **opt
     if on_ray is None or on_ray.train_workers is None:
         student.fit_by_passes(rows, **options)
         return
-    from consilience.rows.source_targets import SourceTargets
     from consilience.students._ray_train import fit_on_ray
 
-    if not isinstance(rows, SourceTargets):
-        raise InvalidInputError("Only rows of a source are sent to Ray; give SourceTargets.")
     fit_on_ray(student, rows, options=on_ray, **options)
 
 

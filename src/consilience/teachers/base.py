@@ -20,7 +20,7 @@ from consilience._validation import n_rows, take_rows
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import Card, find_card
-from consilience.files.opener import opened
+from consilience.files.disk import opened
 from consilience.files.preprocess import ImagePreprocess
 from consilience.labels import class_list
 from consilience.options import Check, Options, anything, choice, count, number, option, with_parameters

@@ -22,7 +22,7 @@ from consilience._optional import require
 from consilience._words import shorten
 from consilience.exceptions import TeacherError, UnsafeFileError, shown
 from consilience.files.card import FOLDER_CARD, Card
-from consilience.files.opener import file_sha256, read_bytes
+from consilience.files.disk import file_sha256, read_bytes
 from consilience.files.strict_json import Reader, mapping, parse_json, record, text
 from consilience.teachers.base import own_or_given
 from consilience.teachers.outputs import ensure, foreign, in_the_name_of

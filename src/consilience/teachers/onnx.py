@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from consilience._optional import require
 from consilience._validation import take_rows
 from consilience.exceptions import UnsafeFileError
-from consilience.files.opener import file_sha256
+from consilience.files.disk import file_sha256
 from consilience.options import choice, option, takes
 from consilience.rows import join_rows
 from consilience.teachers.base import (

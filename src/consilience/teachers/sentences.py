@@ -20,7 +20,7 @@ from scipy.special import softmax
 from consilience._optional import require
 from consilience._validation import check_count
 from consilience.exceptions import InvalidInputError, LabelSpaceError, TeacherError, UnsafeFileError, shown
-from consilience.files.atomic import replacing
+from consilience.files.disk import replacing
 from consilience.files.ngram_model import as_texts
 from consilience.files.strict_json import listing, maybe, parse_json, record, text
 from consilience.labels import class_list

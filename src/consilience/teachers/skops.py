@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from consilience._optional import require
 from consilience.exceptions import InvalidInputError, UnsafeFileError, shown
 from consilience.files.arrays import NpzFile
-from consilience.files.opener import read_bytes
+from consilience.files.disk import read_bytes
 from consilience.files.strict_json import parse_json
 from consilience.options import takes
 from consilience.teachers.base import TeacherOptions, open_source

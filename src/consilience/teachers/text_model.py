@@ -8,8 +8,8 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import is_instance_of
+from consilience.files.disk import file_sha256
 from consilience.files.ngram_model import read_model
-from consilience.files.opener import file_sha256
 from consilience.options import takes
 from consilience.teachers.base import (
     Adapter,

@@ -12,7 +12,7 @@ from scipy.special import softmax
 from consilience.collision.pseudo_labels import collision_pseudo_labels
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import responsibilities, weigh
-from consilience.kernels.collision.prices import fair_prices, labels_at_prices
+from consilience.kernels.collision.fair_labels import fair_prices, labels_at_prices
 from consilience.rows import new_array
 from consilience.run import Run
 from consilience.unify.answers import Answers

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from consilience._progress import silent
 from consilience.kernels.arrays import Floats
-from consilience.kernels.columns import inverse
-from consilience.rows import memory_budget
-from consilience.rows.source_targets import SourceTargets
+from consilience.kernels.linear_model import inverse
+from consilience.rows import memory_budget, new_array
+from consilience.rows.targets import TargetRows
 from consilience.run import Run
 from consilience.scoring.ray_options import read_options
 from consilience.scoring.store import as_store
@@ -43,19 +43,19 @@ def train(
     # with these the mean weight of a row is one, so learning rates mean the same as without weights
     weights = np.ones(L) if class_weights is None else class_weights / (class_weights * mean).sum()
     key = "" if run.cache is None else blake2b(np.ascontiguousarray(Q).data, digest_size=16).hexdigest()
-    targets = SourceTargets(rows, covered, Q.__getitem__, as_seen, L)
+    targets = TargetRows(rows, Q, None, covered, as_seen)
     _fit(unifier, student, targets, weights, run, key)
     if not unifier.self_label:
         return class_weights, None
     share = mean * weights / (mean * weights).sum()  # an equal one, with balancing
     own = own_labels(student, as_seen, answers, Q, weights, share, unifier.resolved_temperature, run)
-    targets = SourceTargets(rows, covered, own.targets.__getitem__, as_seen, L, own.row_weights.__getitem__)
+    targets = TargetRows(rows, own.targets, own.row_weights, covered, as_seen)
     _fit(unifier, student, targets, np.ones(L), run, f"{key}-own")
     return class_weights, own.labels
 
 
 def _fit(
-    unifier: Unifier, student: Any, targets: SourceTargets, class_weights: Floats, run: Run, key: str
+    unifier: Unifier, student: Any, targets: TargetRows, class_weights: Floats, run: Run, key: str
 ) -> None:
     with checkpoint_folder(as_store(run.cache, run.cache_limit), key) as folder:
         fit_student_by_passes(
@@ -76,18 +76,19 @@ def train_backprop(unifier: Unifier, student: Any, read: StudentRows, answers: A
     """Fit a torch student to the loss of the method. Known labels are one more teacher."""
     from consilience.nn import BACKPROP_LOSSES
 
-    space, labels = answers.space, answers.labels
-    targets = answers.logits
-    if (labels >= 0).any():
+    space, labels, rows = answers.space, answers.labels, answers.rows
+    known = bool((labels >= 0).any())
+    if known:
         space = with_labels_as_teacher(space, answers.logits(slice(0, 0)), labels[:0])[0]
-
-        def targets(rows: slice) -> Floats:
-            return with_labels_as_teacher(answers.space, answers.logits(rows), labels[rows])[1]
-
+    targets = new_array((len(rows), space.n_columns), run)
+    for i in range(rows.n_blocks):
+        part = rows.rows_of(i)
+        logits = answers.logits(part)
+        targets[part] = with_labels_as_teacher(answers.space, logits, labels[part])[1] if known else logits
     as_seen = partial(as_student_sees, student, names=read.names, encoder=read.encoder)
     fit_network(
         student,
-        SourceTargets(answers.rows, answers.covered, targets, as_seen, space.n_columns),
+        TargetRows(rows, targets, None, answers.covered, as_seen),
         read_options(run.engine_options),
         n_classes=space.n_classes,
         criterion=BACKPROP_LOSSES[unifier.backprop_method](space, temperature=unifier.resolved_temperature),

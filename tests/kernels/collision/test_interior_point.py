@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from consilience.kernels.collision import interior_point as module
+from consilience.kernels.collision.first_order import lower_bound, total_loss
 from consilience.kernels.collision.interior_point import interior_point
-from consilience.kernels.collision.simplex import lower_bound, total_loss
 
 Floats = NDArray[np.float64]
 KINDS = ("classifier", "uniform", "one-hot", "duplicates", "zeros", "confident")

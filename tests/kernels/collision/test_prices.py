@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from consilience.collision import collision_pseudo_labels
-from consilience.kernels.collision.prices import fair_prices, labels_at_prices
+from consilience.kernels.collision.fair_labels import fair_prices, labels_at_prices
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consilience.kernels.collision.simplex import lower_bound, project_row, total_loss
+from consilience.kernels.collision.first_order import lower_bound, project_row, total_loss
 from consilience.kernels.compiled import kernel
 
 rng = np.random.default_rng(0)

@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.kernels.held_out import held_out_folds
-from consilience.kernels.rank.evidence import entropy_rows, feature_spectrum, leep_rows
-from consilience.kernels.rank.separability import (
+from consilience.kernels.rank.evidence import (
     SHRINKAGES,
+    entropy_rows,
+    feature_spectrum,
     h_score_rows,
     held_out_h_score,
+    leep_rows,
     transrate_above_chance,
     transrate_value,
 )

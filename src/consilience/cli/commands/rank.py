@@ -187,7 +187,7 @@ def _layers(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
 
 def write_ranking(path: Path, view: Mapping[str, Any]) -> None:
     """Write the ranking to a .csv file, one line per teacher."""
-    from consilience.files.atomic import replacing
+    from consilience.files.disk import replacing
 
     others = [name for name in view["teachers"][0]["scores"] if name != view["metric"]]
     head = ["rank", "teacher", view["metric"], "low", "high", "wins", "seconds", *others, "warnings", "error"]

@@ -22,17 +22,21 @@ K the number of classes, s the sharpness: predictions are softmax(s * logits).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.special import logsumexp, softmax
 
 from consilience.kernels.arrays import Floats
 from consilience.kernels.compiled import kernel, part
+from consilience.kernels.elementary import FUSE, exp
 
-# A sum of products below this may have lost terms to denormal numbers. It is then computed in log space.
-_SAFE = 1e-200
+_TINY = 1e-300
+# A model that decay has almost erased has tiny logits. Sharpness would bring them back, and hide that.
+_SHARPNESS = tuple(2.0**power for power in (-2, -1, 0, 1, 2))
 
 
 def collision_from_logits(logits: Floats, target: Floats, q: float = 0.0) -> tuple[Floats, Floats]:
@@ -60,15 +64,6 @@ def collision_from_logits(logits: Floats, target: Floats, q: float = 0.0) -> tup
     return _collision(*_contiguous(logits, target), float(q))  # type: ignore[no-any-return]
 
 
-def shannon_from_logits(logits: Floats, target: Floats) -> tuple[Floats, Floats]:
-    r"""Return Shannon's cross-entropy, eq. (8), of each row and its gradient; shapes as in the collision's.
-
-    .. math:: \ell_i = -\sum_k y_{ik} \ln \sigma_{ik}, \qquad
-              \partial \ell_i / \partial z_{ik} = \sigma_{ik} \sum_j y_{ij} - y_{ik}
-    """
-    return gce_from_logits(logits, target, 0.0)
-
-
 def gce_from_logits(logits: Floats, target: Floats, q: float = 0.7) -> tuple[Floats, Floats]:
     r"""Return the generalised cross-entropy of Zhang and Sabuncu (2018) for soft targets, and its gradient.
 
@@ -76,9 +71,13 @@ def gce_from_logits(logits: Floats, target: Floats, q: float = 0.7) -> tuple[Flo
               \partial \ell_i / \partial z_{ik} = \sigma_{ik} \sum_j y_{ij} \sigma_{ij}^q
                                                   - y_{ik} \sigma_{ik}^q
 
-    Shannon's cross-entropy for q = 0. Shapes as in the collision's; 0.7 is their choice of q.
+    Shannon's cross-entropy, eq. (8), for q = 0. Shapes as in the collision's; 0.7 is their choice of q.
     """
     return _power(*_contiguous(logits, target), float(q))  # type: ignore[no-any-return]
+
+
+# eq. (8)
+shannon_from_logits = partial(gce_from_logits, q=0.0)
 
 
 def collision_probability(proba: Floats, target: Floats) -> Floats:
@@ -135,11 +134,6 @@ def renyi_cross_entropy(proba: Floats, target: Floats, alpha: float) -> Floats:
     return np.asarray(log_sum / (1.0 - alpha))
 
 
-def renyi_entropy(proba: Floats, alpha: float) -> Floats:
-    r"""Return :math:`H_\alpha(p) = \frac{1}{1 - \alpha} \ln \sum_k p_k^\alpha` over the last axis."""
-    return renyi_cross_entropy(proba, proba, alpha)
-
-
 def uniform_transition(n_classes: int, noise_rate: float) -> Floats:
     """Return Q = (1 - eta) I + eta / K: a share eta of labels was redrawn, each class equally likely."""
     return (1.0 - noise_rate) * np.eye(n_classes) + noise_rate / n_classes
@@ -150,17 +144,15 @@ def _contiguous(logits: Floats, target: Floats) -> tuple[Floats, Floats]:
     return np.ascontiguousarray(logits, np.float64), np.ascontiguousarray(target, np.float64)
 
 
-@part()
+@part(fastmath=FUSE)
 def _shifted_exp(z, out):  # type: ignore[no-untyped-def]
     """Write exp(z - max z) to `out`; return the maximum and the sum."""
-    top = z[0]
+    top = np.float64(z[0])
     for k in range(1, len(z)):
         top = max(top, z[k])
-    total = 0.0
     for k in range(len(z)):
-        out[k] = np.exp(z[k] - top)
-        total += out[k]
-    return top, total
+        out[k] = exp(z[k] - top)
+    return top, out.sum()
 
 
 @kernel()
@@ -170,41 +162,26 @@ def _collision(logits, target, q):  # type: ignore[no-untyped-def]
     for i in range(n):
         z, y, g = logits[i], target[i], gradient[i]
         top, total = _shifted_exp(z, g)
+        reach = -np.inf  # the largest logit that can collide: relative to it, the sum cannot underflow
+        for k in range(K):
+            if y[k] > 0:
+                reach = max(reach, z[k])
         collided = 0.0
         for k in range(K):
-            collided += y[k] * g[k]
-        if collided > _SAFE:
-            log_p = np.log(collided / total)
-            scale = np.exp(q * log_p) if q > 0 else 1.0
-            for k in range(K):
-                g[k] *= scale * (1.0 / total - y[k] / collided)
-        else:
-            log_p = _collision_in_log_space(z, y, g, top, total, q)
+            if y[k] > 0:
+                collided += y[k] * (g[k] if reach == top else np.exp(z[k] - reach))
+        log_p = np.log(collided) + (reach - top) - np.log(total)
+        scale = np.exp(q * log_p) if q > 0 else 1.0
+        if collided == 0:
+            scale = 0.0
+        for k in range(K):
+            # given a collision, the probability that it is in class k
+            share = 0.0
+            if y[k] > 0:
+                share = y[k] * (g[k] if reach == top else np.exp(z[k] - reach)) / collided
+            g[k] = scale * (g[k] / total - share)
         losses[i] = -np.expm1(q * log_p) / q if q > 0 else -log_p
     return losses, gradient
-
-
-@part()
-def _collision_in_log_space(z, y, g, top, total, q):  # type: ignore[no-untyped-def]
-    """Turn `g` from exp(z - top) into the gradient of a row whose p underflows; return ln p."""
-    largest = -np.inf
-    for k in range(len(z)):
-        if y[k] > 0:
-            largest = max(largest, z[k] + np.log(y[k]))
-    if largest == -np.inf:  # no class is possible
-        g[:] = 0.0
-        return -np.inf
-    mass = 0.0
-    for k in range(len(z)):
-        if y[k] > 0:
-            mass += np.exp(z[k] + np.log(y[k]) - largest)
-    log_p = largest - top + np.log(mass) - np.log(total)
-    scale = np.exp(q * log_p) if q > 0 else 1.0
-    for k in range(len(z)):
-        # given a collision, the probability that it is in class k
-        share = np.exp(z[k] + np.log(y[k]) - largest) / mass if y[k] > 0 else 0.0
-        g[k] = scale * (g[k] / total - share)
-    return log_p
 
 
 @kernel()
@@ -228,9 +205,6 @@ def _power(logits, target, q):  # type: ignore[no-untyped-def]
                 own = y[k] * (np.exp(q * (z[k] - top - log_total)) if q > 0 else 1.0)
             g[k] = g[k] / total * mass - own
     return losses, gradient
-
-
-_TINY = 1e-300
 
 
 def mutual_information(S: Floats, prior: Floats, lam: float) -> tuple[float, Floats]:
@@ -274,12 +248,6 @@ def softmax_rows(logits: NDArray[Any]) -> Floats:
     return out
 
 
-def through_softmax(S: Floats, gradient: Floats) -> Floats:
-    """Return the gradient by the logits from that by the predictions S = softmax(logits)."""
-    out: Floats = S * (gradient - np.einsum("ij,ij->i", S, gradient)[:, None])
-    return out
-
-
 @kernel()
 def _below_top(logits):  # type: ignore[no-untyped-def]
     """Return the logits less the largest of their row."""
@@ -293,9 +261,10 @@ def _below_top(logits):  # type: ignore[no-untyped-def]
     return out
 
 
-_TINY = 1e-300
-# A model that decay has almost erased has tiny logits. Sharpness would bring them back, and hide that.
-_SHARPNESS = tuple(2.0**power for power in (-2, -1, 0, 1, 2))
+def through_softmax(S: Floats, gradient: Floats) -> Floats:
+    """Return the gradient by the logits from that by the predictions S = softmax(logits)."""
+    out: Floats = S * (gradient - np.einsum("ij,ij->i", S, gradient)[:, None])
+    return out
 
 
 class NoiseEstimate(NamedTuple):
@@ -322,33 +291,23 @@ def estimate_noise(logits: Floats, observed: Floats) -> NoiseEstimate:
     observed : (n, K) array
         One-hot or soft labels y.
     """
-    coarse = min((_at_sharpness(logits, observed, s) for s in _SHARPNESS), key=_loss)
-    finer = (coarse.sharpness / np.sqrt(2), min(coarse.sharpness * np.sqrt(2), _SHARPNESS[-1]))
-    return min(coarse, *(_at_sharpness(logits, observed, s) for s in finer), key=_loss)
 
+    def at_sharpness(s: float) -> NoiseEstimate:
+        p = collision_probability(softmax(s * logits, axis=1), observed)
+        rate, n_classes = _likeliest_rate(p, logits.shape[1]), logits.shape[1]
+        likelihood = np.maximum((1.0 - rate) * p + rate / n_classes, _TINY)
+        return NoiseEstimate(rate, s, -float(np.log(likelihood).sum() + np.log1p(-rate)) / len(p))
 
-def _loss(estimate: NoiseEstimate) -> float:
-    return estimate.loss
-
-
-def _at_sharpness(logits: Floats, observed: Floats, sharpness: float) -> NoiseEstimate:
-    p, n_classes = collision_probability(softmax(sharpness * logits, axis=1), observed), logits.shape[1]
-    rate = _likeliest_rate(p, n_classes)
-    likelihood = np.maximum((1.0 - rate) * p + rate / n_classes, _TINY)
-    return NoiseEstimate(rate, float(sharpness), -float(np.log(likelihood).sum() + np.log1p(-rate)) / len(p))
+    coarse = min(map(at_sharpness, _SHARPNESS), key=lambda estimate: estimate.loss)
+    finer = (coarse.sharpness / 2**0.5, min(coarse.sharpness * 2**0.5, _SHARPNESS[-1]))
+    return min(coarse, *map(at_sharpness, finer), key=lambda estimate: estimate.loss)
 
 
 def _likeliest_rate(p: Floats, n_classes: int) -> float:
-    """Return eta by bisection: the likelihood is concave in it."""
+    """Return eta, of which the likelihood is a concave function."""
     gain = 1.0 / n_classes - p
 
     def slope(rate: float) -> float:
         return float((gain / np.maximum(p + rate * gain, _TINY)).sum()) - 1.0 / (1.0 - rate)
 
-    low, high = 0.0, 1.0
-    if slope(low) <= 0.0:
-        return 0.0
-    while high - low > 1e-4:
-        middle = (low + high) / 2
-        low, high = (middle, high) if slope(middle) > 0.0 else (low, middle)
-    return low
+    return 0.0 if slope(0.0) <= 0.0 else float(brentq(slope, 0.0, 1.0 - 1e-12, xtol=1e-4))

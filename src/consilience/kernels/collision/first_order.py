@@ -1,9 +1,22 @@
-"""Pseudo-labels by first-order methods: the EM of the paper, and its baseline.
+"""Pseudo-labels by first-order methods: the objective with its lower bound, the paper's EM, and its baseline.
 
-EM: eq. (14) and Theorem 1, with the zero-support cases of Appendix B.
+A problem has N rows. M of them are free, the others have pinned labels. The free rows have predictions sigma
+(M, K) and labels Y (M, K). The objective is in total form, which is N times the mean form of eq. (11),
 
-In the total form of `simplex` the weights of the M step are w_ik = w_k y_ik / c_k = lam u_k y_ik / ybar_k:
-the factor M that eq. (15) drops is in w = N lam u.
+    N F(Y) = sum_i -log(sigma_i . y_i) + sum_k w_k log(u_k N / c_k),    c = sum_i y_i + offset,
+
+with w = N lam u, so that u = w / sum(w). The multipliers are pi_i of p_i = sigma_i . y_i, nu_k (prices) of
+c_k, and gamma_i of row sums. The three solvers share these parameters:
+
+    sigma : (M, K) array       predictions of the free rows; rows sum to one
+    start : (M, K) array       labels to start from; rows sum to one
+    weight : (K,) array        w, not all zero
+    offset : (K,) array        column sums of the pinned labels, so that N = M + sum(offset)
+    tol : float                duality gap to reach, relative to N max(1, F)
+    max_iter : int             most iterations
+
+EM: eq. (14) and Theorem 1, with the zero-support cases of Appendix B. The weights of the M step are
+w_ik = w_k y_ik / c_k = lam u_k y_ik / ybar_k: the factor M that eq. (15) drops is in w = N lam u.
 
 A row of eq. (15), -log(sigma . y) - sum_k w_ik log y_k, is least at y_k = w_ik / (A - sigma_k / x), where
 A = 1 + sum_k w_ik and x = sigma . y, eq. (16). As printed it loses its digits where A is near sigma_k / x.
@@ -15,7 +28,7 @@ which adds non-negative numbers only. The sum F(delta) of the y_k falls, and 1 /
 Newton steps on 1 / F = 1 approach from the left without overshooting, and a step from the right ends on the
 left. Appendix B is delta = 0: what is left of the row's mass goes to a class of the largest sigma.
 
-Pseudo-labels by projected gradient descent: the paper's baseline, for eqs. (10) and (11).
+Projected gradient descent is the paper's baseline, for eqs. (10) and (11).
 """
 
 from __future__ import annotations
@@ -23,14 +36,6 @@ from __future__ import annotations
 import numpy as np
 
 from consilience.kernels.arrays import Floats
-from consilience.kernels.collision.simplex import (
-    collisions,
-    column_sums,
-    fairness,
-    lower_bound,
-    project_row,
-    total_loss,
-)
 from consilience.kernels.compiled import kernel, part
 
 # Labels of classes with a weight never fall below this: at zero a class would be lost (Property 1).
@@ -39,8 +44,135 @@ _FLOOR = 1e-250
 _LOOK = 10
 _NEWTON_STEPS = 60
 _ROUNDING = 1e-15
+# Smaller collision probabilities and column sums are raised to this: the gradient has a pole at zero.
+_LEAST = 1e-100
 
 
+@part()
+def column_sums(Y: Floats, offset: Floats) -> Floats:
+    """Return c, the sum of all labels of each class (K,)."""
+    c = offset.copy()
+    for i in range(len(Y)):
+        for k in range(len(c)):
+            c[k] += Y[i, k]
+    return c
+
+
+@part()
+def fairness(c: Floats, weight: Floats) -> float:
+    """Return N lam KL(u || c / N), which is sum_k w_k log(u_k N / c_k)."""
+    scale = c.sum() / weight.sum()
+    total = 0.0
+    for k in range(len(c)):
+        if weight[k] > 0.0:
+            total += weight[k] * np.log(weight[k] * scale / c[k])
+    return total
+
+
+@part()
+def collisions(sigma: Floats, Y: Floats) -> Floats:
+    """Return p_i = sigma_i . y_i, the probability of a collision in each row (M,)."""
+    p = np.empty(len(Y))
+    for i in range(len(Y)):
+        total = 0.0
+        for k in range(Y.shape[1]):
+            total += sigma[i, k] * Y[i, k]
+        p[i] = total
+    return p
+
+
+@kernel()
+def total_loss(sigma: Floats, Y: Floats, weight: Floats, offset: Floats) -> float:
+    """Return N F(Y) of the free rows, eq. (11) times N."""
+    loss: float = fairness(column_sums(Y, offset), weight) - np.log(collisions(sigma, Y)).sum()
+    return loss
+
+
+@kernel()
+def lower_bound(sigma: Floats, pi: Floats, nu: Floats, weight: Floats, offset: Floats) -> float:
+    """Return a lower bound of N F(Y), from any positive multipliers.
+
+    The Lagrange dual of eq. (11), with gamma_i = max_k (sigma_ik pi_i + nu_k) the least that is feasible, is
+
+        sum_i (1 + log pi_i) + sum_k w_k (1 + log(nu_k / w_k)) - sum_i gamma_i - nu . offset + constant.
+
+    Along t (pi, nu) it is concave. The bound returned is that of the best t,
+    (M + sum(w)) / (sum(gamma) + nu . offset).
+
+    Parameters
+    ----------
+    sigma : (M, K) array
+    pi : (M,) array, positive
+    nu : (K,) array, positive where `weight` is, zero elsewhere
+    weight, offset : (K,) arrays
+    """
+    n_classes = len(weight)
+    constant = np.log((len(sigma) + offset.sum()) / weight.sum())
+    total = slack = degree = 0.0
+    for k in range(n_classes):
+        if weight[k] > 0.0:
+            total += weight[k] * (np.log(nu[k]) + constant)
+            degree += weight[k]
+            slack += nu[k] * offset[k]
+    for i in range(len(sigma)):
+        gamma = 0.0
+        for k in range(n_classes):
+            gamma = max(gamma, sigma[i, k] * pi[i] + nu[k])
+        slack += gamma
+        total += np.log(pi[i])
+    degree += len(sigma)
+    bound: float = total + degree * np.log(degree / slack)
+    return bound
+
+
+@part()
+def prices(c: Floats, weight: Floats, reverse: bool) -> Floats:
+    """Return minus the gradient of the fairness term (K,) in the column sums c."""
+    nu = np.empty(len(c))
+    total = weight.sum()
+    for k in range(len(c)):
+        if reverse:  # N lam KL(c / N || u) has the gradient lam (log(c / (N u)) + 1)
+            nu[k] = -total / c.sum() * (np.log(max(c[k], _LEAST) / c.sum() * total / weight[k]) + 1.0)
+        else:
+            nu[k] = weight[k] / max(c[k], _LEAST)
+    return nu
+
+
+@kernel()
+def loss_and_gap(
+    sigma: Floats, Y: Floats, weight: Floats, offset: Floats, reverse: bool
+) -> tuple[float, float]:
+    """Return N F(Y) and a bound on its distance to the minimum; both are infinite if F is."""
+    p, c = collisions(sigma, Y), column_sums(Y, offset)
+    nu = prices(c, weight, reverse)
+    loss = fairness_loss(c, weight, reverse) - np.log(p).sum()
+    if not np.isfinite(loss):
+        return np.inf, np.inf
+    if not reverse:
+        return loss, loss - lower_bound(sigma, 1.0 / p, nu, weight, offset)
+    # F is convex, so it lies above its tangent. The tangent is least at a corner of the simplex in every row.
+    gap = -float(len(Y))
+    for k in range(len(c)):
+        gap -= nu[k] * (c[k] - offset[k])
+    for i in range(len(Y)):
+        gap += (sigma[i] / p[i] + nu).max()
+    return loss, gap
+
+
+@kernel()
+def fairness_loss(c: Floats, weight: Floats, reverse: bool) -> float:
+    """Return N lam times the divergence: KL(c / N || u) if `reverse`, else KL(u || c / N)."""
+    total: float = 0.0
+    if not reverse:
+        total = fairness(c, weight)
+        return total
+    lam = weight.sum() / c.sum()
+    for k in range(len(c)):
+        total += lam * c[k] * np.log(max(c[k], _LEAST) * lam / weight[k])
+    return total
+
+
+@kernel()
 def expectation_maximisation(
     sigma: Floats, start: Floats, weight: Floats, offset: Floats, tol: float, max_iter: int
 ) -> tuple[Floats, int]:
@@ -49,7 +181,7 @@ def expectation_maximisation(
     Parameters
     ----------
     sigma, start, weight, offset, tol, max_iter
-        See `simplex`. A zero in `start` can only become positive in the row's most probable class
+        See above. A zero in `start` can only become positive in the row's most probable class
         (Property 1).
 
     Returns
@@ -59,12 +191,6 @@ def expectation_maximisation(
     n_iter : int
     """
     Y = start.copy()
-    return Y, _iterate_em(sigma, Y, weight, offset, tol, max_iter)
-
-
-@kernel()
-def _iterate_em(sigma: Floats, Y: Floats, weight: Floats, offset: Floats, tol: float, max_iter: int) -> int:
-    """Improve Y in place; return the number of iterations."""
     M, K = Y.shape
     deltas = np.zeros(M)
     w = np.empty(K)
@@ -72,9 +198,8 @@ def _iterate_em(sigma: Floats, Y: Floats, weight: Floats, offset: Floats, tol: f
     while n_iter < max_iter:
         c = column_sums(Y, offset)
         if n_iter % _LOOK == 0:
-            loss = total_loss(sigma, Y, weight, offset)
-            bound = lower_bound(sigma, 1.0 / collisions(sigma, Y), weight / c, weight, offset)
-            if loss - bound <= tol * max(c.sum(), loss):
+            loss, gap = loss_and_gap(sigma, Y, weight, offset, False)
+            if gap <= tol * max(c.sum(), loss):
                 break
         for i in range(M):
             for k in range(K):
@@ -84,7 +209,7 @@ def _iterate_em(sigma: Floats, Y: Floats, weight: Floats, offset: Floats, tol: f
                 if w[k] > 0.0:
                     Y[i, k] = max(Y[i, k], _FLOOR)
         n_iter += 1
-    return n_iter
+    return Y, n_iter
 
 
 @part()
@@ -138,12 +263,7 @@ def _fill(r: Floats, w: Floats, A: float, delta: float, y: Floats) -> tuple[floa
     return total, slope
 
 
-# Iterations between two checks of the gap.
-_LOOK = 10
-# Smaller collision probabilities and column sums are raised to this: the gradient has a pole at zero.
-_LEAST = 1e-100
-
-
+@kernel()
 def projected_gradient(
     sigma: Floats,
     start: Floats,
@@ -159,7 +279,7 @@ def projected_gradient(
     Parameters
     ----------
     sigma, start, weight, offset, tol, max_iter
-        See `simplex`. If `reverse`, all weights must be positive.
+        See above. If `reverse`, all weights must be positive.
     reverse : bool
         Whether the divergence is KL(ybar || u) instead of KL(u || ybar).
     step : float
@@ -172,21 +292,6 @@ def projected_gradient(
     n_iter : int
     """
     Y = start.copy()
-    return Y, _iterate_pgd(sigma, Y, weight, offset, reverse, step, tol, max_iter)
-
-
-@kernel()
-def _iterate_pgd(
-    sigma: Floats,
-    Y: Floats,
-    weight: Floats,
-    offset: Floats,
-    reverse: bool,
-    step: float,
-    tol: float,
-    max_iter: int,
-) -> int:
-    """Improve Y in place; return the number of iterations."""
     M, K = Y.shape
     N = M + offset.sum()
     x, shift = np.empty(K), np.empty(K)
@@ -209,51 +314,27 @@ def _iterate_pgd(
                 x[k] = Y[i, k] + scale * sigma[i, k] + shift[k]
             project_row(x, Y[i])
         n_iter += 1
-    return n_iter
+    return Y, n_iter
 
 
 @part()
-def prices(c: Floats, weight: Floats, reverse: bool) -> Floats:
-    """Return minus the gradient of the fairness term (K,) in the column sums c."""
-    nu = np.empty(len(c))
-    total = weight.sum()
-    for k in range(len(c)):
-        if reverse:  # N lam KL(c / N || u) has the gradient lam (log(c / (N u)) + 1)
-            nu[k] = -total / c.sum() * (np.log(max(c[k], _LEAST) / c.sum() * total / weight[k]) + 1.0)
-        else:
-            nu[k] = weight[k] / max(c[k], _LEAST)
-    return nu
+def project_row(x: Floats, y: Floats) -> None:
+    """Set y (K,) to the point of the simplex nearest to x (K,).
 
-
-@kernel()
-def loss_and_gap(
-    sigma: Floats, Y: Floats, weight: Floats, offset: Floats, reverse: bool
-) -> tuple[float, float]:
-    """Return N F(Y) and a bound on its distance to the minimum; both are infinite if F is."""
-    p, c = collisions(sigma, Y), column_sums(Y, offset)
-    nu = prices(c, weight, reverse)
-    loss = fairness_loss(c, weight, reverse) - np.log(p).sum()
-    if not np.isfinite(loss):
-        return np.inf, np.inf
-    if not reverse:
-        return loss, loss - lower_bound(sigma, 1.0 / p, nu, weight, offset)
-    # F is convex, so it lies above its tangent. The tangent is least at a corner of the simplex in every row.
-    gap = -float(len(Y))
-    for k in range(len(c)):
-        gap -= nu[k] * (c[k] - offset[k])
-    for i in range(len(Y)):
-        gap += (sigma[i] / p[i] + nu).max()
-    return loss, gap
-
-
-@kernel()
-def fairness_loss(c: Floats, weight: Floats, reverse: bool) -> float:
-    """Return N lam times the divergence: KL(c / N || u) if `reverse`, else KL(u || c / N)."""
-    total: float = 0.0
-    if not reverse:
-        total = fairness(c, weight)
-        return total
-    lam = weight.sum() / c.sum()
-    for k in range(len(c)):
-        total += lam * c[k] * np.log(max(c[k], _LEAST) * lam / weight[k])
-    return total
+    Michelot's method: subtract the same number from all entries in use so that their sum is one, drop those
+    that fall below zero, and repeat until none does.
+    """
+    active = len(x)
+    total = x.sum()
+    threshold = (total - 1.0) / active
+    while True:
+        total, count = 0.0, 0
+        for k in range(len(x)):
+            if x[k] > threshold:
+                total += x[k]
+                count += 1
+        if count == active or count == 0:
+            break
+        active, threshold = count, (total - 1.0) / count
+    for k in range(len(x)):
+        y[k] = max(x[k] - threshold, 0.0)

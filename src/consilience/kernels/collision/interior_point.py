@@ -1,6 +1,6 @@
 """Exact pseudo-labels: a primal-dual interior-point method with long steps for eq. (11).
 
-With the multipliers of `simplex` and z_ik >= 0 of y_ik >= 0, the conditions of optimality are linear,
+With the multipliers of `first_order` and z_ik >= 0 of y_ik >= 0, the conditions of optimality are linear,
 
     z_i = gamma_i - sigma_i pi_i - nu,    sum_k y_ik = 1,    p_i = sigma_i . y_i,    c = sum_i y_i + offset,
 
@@ -36,16 +36,17 @@ a row at a time in the cache. Sweeps of many rows run in threads, on the same ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import pinvh
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from consilience.kernels.arrays import Floats
-from consilience.kernels.collision.simplex import fairness
-from consilience.kernels.compiled import kernel, part
-from consilience.kernels.threads import kernel_threads, one_thread
+from consilience.kernels.collision.first_order import fairness
+from consilience.kernels.compiled import kernel, kernel_threads, one_thread, part
 
 # Lengths of a step, tried in this order.
 _LENGTHS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.03, 0.003)
@@ -69,8 +70,6 @@ _ONE_HOT = 1e-3
 # Numbers in the buffer from which S is made (1 MB), and labels in a chunk.
 _BUFFER = 2**17
 _CHUNK = 2**19
-# Columns of a block of the Cholesky factor, and what replaces a pivot that is not positive.
-_BLOCK, _HUGE = 16, 1e128
 # Gamma starts this far above its least feasible value: a share of the spread within the row, and of itself.
 _MARGIN, _LEAST_MARGIN = 0.3, 1e-3
 # Below all numbers that a maximum is taken of.
@@ -105,7 +104,7 @@ class _Step(NamedTuple):
 class _System(NamedTuple):
     """What determines the direction and the gap along it, besides the rows."""
 
-    S: Floats  # (K, K) its Cholesky factor
+    solve: Callable[[Floats], Floats]  # the prices for a right-hand side
     known: Floats  # (2, K), see `_advance_rows`
     c: Floats  # (K,)
     nu: Floats  # (K,)
@@ -130,7 +129,7 @@ def interior_point(
     Parameters
     ----------
     sigma, start, weight, offset, tol, max_iter
-        See `simplex`. All of `start` must be positive. The labels use its memory.
+        See `first_order`. All of `start` must be positive. The labels use its memory.
 
     Returns
     -------
@@ -145,35 +144,49 @@ def interior_point(
     rows = _Rows(sigma, start, np.empty_like(start), np.zeros((len(start), 7)))
     nu = weight / (start.sum(axis=0) + offset)
     with one_thread(), ThreadPoolExecutor(kernel_threads()) as pool:
-        n_iter = _iterate(_Sweeps(rows, pool), nu, weight, offset, tol, max_iter)
+        n_iter = _iterate(_sweeps_over(rows, pool), nu, weight, offset, tol, max_iter)
     return start, rows.of[:, _PI].copy(), nu, n_iter
 
 
-def _iterate(sweeps: _Sweeps, nu: Floats, weight: Floats, offset: Floats, tol: float, max_iter: int) -> int:
+# a sweep over all rows: applies a function of rows and more arguments to chunks of them, in threads
+_Sweep = Callable[..., list[Any]]
+
+
+def _sweeps_over(rows: _Rows, pool: ThreadPoolExecutor) -> _Sweep:
+    size = max(1, _CHUNK // rows.Y.shape[1])
+    chunks = [_Rows(*(array[i : i + size] for array in rows)) for i in range(0, len(rows.Y), size)]
+    each = map if len(chunks) == 1 else pool.map
+    return lambda function, *arguments: list(each(lambda chunk: function(chunk, *arguments), chunks))
+
+
+def _total(sweep: _Sweep, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Return the sums over chunks of what a function returns for each."""
+    return [sum(parts) for parts in zip(*sweep(function, *arguments), strict=True)]
+
+
+def _iterate(sweep: _Sweep, nu: Floats, weight: Floats, offset: Floats, tol: float, max_iter: int) -> int:
     """Improve the rows and the prices nu (K,) in place; return the number of iterations."""
     step = _Step(np.zeros_like(nu), 0.0, 0.0, 0.0)
     n_iter = vain = 0
     share = _SHARE
-    sweeps.start(nu)
-    now = _measure(sweeps, step, nu, weight, offset)
+    size = sum(sweep(_start_rows, nu))
+    now = _measure(sweep, step, nu, weight, offset)
     while (
         n_iter < max_iter
         and vain < _VAIN
         and now.gap > tol * max(now.c.sum(), now.loss + fairness(now.c, weight))
     ):
-        S, known = sweeps.advance(step)
-        _factorised(S, now.c, nu, weight)
-        system = _System(S, known, now.c, nu, weight, offset)
-        mean = now.products / sweeps.rows.Y.size
-        step, best = _search(sweeps, system, share * mean, now.gap, share)
+        S, known = _total(sweep, _advance_rows, step)
+        system = _System(_price_solver(S, now.c, nu, weight), known, now.c, nu, weight, offset)
+        mean = now.products / size
+        step, best = _search(sweep, system, share * mean, now.gap, share)
         if step.length < _SHORT and share < _HIGHEST_SHARE:
             share = _HIGHEST_SHARE
-            step, best = _search(sweeps, system, share * mean, now.gap, share)
+            step, best = _search(sweep, system, share * mean, now.gap, share)
         if best is None or not best.gap < now.gap:
-            step, best = _search(sweeps, system, share * mean, now.gap, share, gently=True)
+            step, best = _search(sweep, system, share * mean, now.gap, share, gently=True)
         if best is None or not best.gap < _WORSE * now.gap:
-            step = _Step(step.dnu, 0.0, 0.0, 0.0)
-            break
+            return n_iter
         vain = 0 if best.gap < now.gap else vain + 1
         now = best
         nu += step.length * step.dnu
@@ -182,12 +195,12 @@ def _iterate(sweeps: _Sweeps, nu: Floats, weight: Floats, offset: Floats, tol: f
         elif step.length <= _SHORT:
             share = min(_HIGHEST_SHARE, share / _LOWER)
         n_iter += 1
-    sweeps.finish(step)
+    sweep(_take_rows, step)
     return n_iter
 
 
 def _search(
-    sweeps: _Sweeps, system: _System, target: float, now: float, share: float, gently: bool = False
+    sweep: _Sweep, system: _System, target: float, now: float, share: float, gently: bool = False
 ) -> tuple[_Step, _Sums | None]:
     """Return the best step towards y z = target and the sums after it; None if no length is possible.
 
@@ -205,14 +218,14 @@ def _search(
     used = weight > 0.0
     dnu = np.where(used, system.known[0] + target * system.known[1] - system.c, 0.0)
     dnu[used] += weight[used] / nu[used]
-    _solved(system.S, dnu)
+    dnu = system.solve(dnu)
     step, best = _Step(dnu, 0.0, target, target), None
     for length in _LENGTHS:
         prices = nu + length * dnu
         if (prices < _KEEP * nu).any():
             continue
         trial = _Step(dnu, length, target, target * length if gently else target)
-        after = _measure(sweeps, trial, prices, weight, system.offset)
+        after = _measure(sweep, trial, prices, weight, system.offset)
         if best is None or after.gap < best.gap:
             step, best = trial, after
         elif best.gap < now:
@@ -222,157 +235,45 @@ def _search(
     return step, best
 
 
-def _measure(sweeps: _Sweeps, step: _Step, prices: Floats, weight: Floats, offset: Floats) -> _Sums:
+def _measure(sweep: _Sweep, step: _Step, prices: Floats, weight: Floats, offset: Floats) -> _Sums:
     """Return the sums after a step that ends at these prices."""
-    products, gap, loss, c = sweeps.sums(step)
-    c += offset
-    return _Sums(products, gap + _fairness_gap(c, prices, weight), loss, c)
+    products, gap, loss, c = _total(sweep, _sums_of_rows, step)
+    c = c + offset
+    used = weight > 0.0
+    q = c[used] * prices[used] / weight[used]
+    return _Sums(products, gap + float(weight[used] @ (q - 1.0 - np.log(q))), loss, c)
 
 
-class _Sweeps:
-    """Sweeps over all rows, in threads."""
-
-    def __init__(self, rows: _Rows, pool: ThreadPoolExecutor) -> None:
-        self.rows, self._pool = rows, pool
-        size = max(1, _CHUNK // rows.Y.shape[1])
-        self._chunks = [_Rows(*(array[i : i + size] for array in rows)) for i in range(0, len(rows.Y), size)]
-
-    def _each(self, function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
-        """Yield what a function returns for each chunk, in order."""
-        each = map if len(self._chunks) == 1 else self._pool.map
-        return each(lambda chunk: function(chunk, *arguments), self._chunks)
-
-    def start(self, nu: Floats) -> None:
-        """Give pi and z their first values."""
-        for _ in self._each(_start_rows, nu):
-            pass
-
-    def finish(self, step: _Step) -> None:
-        """Take the last step."""
-        for _ in self._each(_finish_rows, step):
-            pass
-
-    def sums(self, step: _Step) -> tuple[float, float, float, Floats]:
-        """Return what `_sums_of_rows` does, for all rows."""
-        products = gap = loss = 0.0
-        c = np.zeros(self.rows.Y.shape[1])
-        for chunk in self._each(_sums_of_rows, step):
-            products, gap, loss = products + chunk[0], gap + chunk[1], loss + chunk[2]
-            c += chunk[3]
-        return products, gap, loss, c
-
-    def advance(self, step: _Step) -> tuple[Floats, Floats]:
-        """Take a step; return what `_advance_rows` does, for all rows."""
-        K = self.rows.Y.shape[1]
-        S, known = np.zeros((K, K)), np.zeros((2, K))
-        for chunk in self._each(_advance_rows, step):
-            S += chunk[0]
-            known += chunk[1]
-        return S, known
+def _price_solver(S: Floats, c: Floats, nu: Floats, weight: Floats) -> Callable[[Floats], Floats]:
+    """Return what solves diag(c / nu) + S for prices, where those of classes without weight stay zero."""
+    used = weight > 0.0
+    np.fill_diagonal(S, 0.0)
+    np.fill_diagonal(S, np.divide(c, nu, out=np.zeros_like(c), where=used) - S.sum(axis=1))
+    S[~used] = S[:, ~used] = 0.0
+    S[~used, ~used] = 1.0
+    factor, failed = dpotrf(S, lower=1)
+    if failed:  # rounding made a pivot negative: along directions without curvature, prices stay
+        return pinvh(S, check_finite=False).__matmul__  # type: ignore[no-any-return]
+    return lambda known: np.asarray(dpotrs(factor, known, lower=1)[0])
 
 
-@part(fastmath=_FAST)
-def _start_row(sigma: Floats, y: Floats, nu: Floats, z: Floats) -> float:
-    """Set z (K,) of a row so that it is feasible for pi = 1 / p, and near the path; return p."""
-    p = gamma = mean = 0.0
-    for k in range(len(nu)):
-        p += sigma[k] * y[k]
-    for k in range(len(nu)):
-        z[k] = sigma[k] / p + nu[k]
-        gamma = max(gamma, z[k])
-        mean += y[k] * z[k]
-    gamma += _MARGIN * (gamma - mean) + _LEAST_MARGIN * gamma
-    for k in range(len(nu)):
-        z[k] = gamma - z[k]
-    return p
-
-
-@part()
-def _fairness_gap(c: Floats, nu: Floats, weight: Floats) -> float:
-    """Return the part of the gap that comes from c nu = w."""
-    gap = 0.0
-    for k in range(len(c)):
-        if weight[k] > 0.0:
-            q = c[k] * nu[k] / weight[k]
-            gap += weight[k] * (q - 1.0 - np.log(q))
-    return gap
-
-
-@part()
-def _couple(S: Floats, c: Floats, nu: Floats, weight: Floats) -> None:
-    """Complete the diagonal of S and add c / nu; keep the prices of classes without weight at zero."""
-    for k in range(len(c)):
-        total = 0.0
-        for j in range(len(c)):
-            total -= S[k, j] if j != k else 0.0
-        S[k, k] = total + (c[k] / nu[k] if weight[k] > 0.0 else 0.0)
-    for k in range(len(c)):
-        if weight[k] == 0.0:
-            for j in range(len(c)):
-                S[k, j] = S[j, k] = 0.0
-            S[k, k] = 1.0
-
-
-@part(fastmath=_FAST)
-def _factorise(S: Floats) -> None:
-    """Replace the lower triangle of S (K, K), in place, by its Cholesky factor.
-
-    A pivot that rounding made non-positive becomes huge, so that its price does not change in this step.
-    """
-    K = len(S)
-    column = np.empty(K)
-    for start in range(0, K, _BLOCK):
-        stop = min(K, start + _BLOCK)
-        for i in range(start, K):
-            for j in range(start, min(stop, i + 1)):
-                total = 0.0
-                for k in range(start):
-                    total += S[i, k] * S[j, k]
-                S[i, j] -= total
-        for j in range(start, stop):
-            S[j, j] = np.sqrt(S[j, j]) if S[j, j] > 0.0 else _HUGE
-            for i in range(j + 1, K):
-                S[i, j] /= S[j, j]
-            for k in range(j + 1, stop):
-                column[k] = S[k, j]
-            for i in range(j + 1, K):
-                for k in range(j + 1, stop):
-                    S[i, k] -= S[i, j] * column[k]
-
-
-@part(fastmath=_FAST)
-def _solve(S: Floats, x: Floats) -> None:
-    """Solve L L' x = x in place, with L the lower triangle of S."""
-    for i in range(len(x)):
-        total = 0.0
-        for k in range(i):
-            total += S[i, k] * x[k]
-        x[i] = (x[i] - total) / S[i, i]
-    for i in range(len(x) - 1, -1, -1):
-        x[i] /= S[i, i]
-        for k in range(i):
-            x[k] -= S[i, k] * x[i]
-
-
-@kernel()
-def _factorised(S: Floats, c: Floats, nu: Floats, weight: Floats) -> None:
-    """Complete the matrix of the prices, and factorise it in place."""
-    _couple(S, c, nu, weight)
-    _factorise(S)
-
-
-@kernel()
-def _solved(S: Floats, x: Floats) -> None:
-    """Solve the system of the prices in place."""
-    _solve(S, x)
-
-
-@kernel()
-def _start_rows(rows: _Rows, nu: Floats) -> None:
-    """Give pi and z values that are feasible and near the path."""
+@kernel(fastmath=_FAST)
+def _start_rows(rows: _Rows, nu: Floats) -> int:
+    """Give z feasible values, for pi = 1 / p, that are near the path; return how many there are."""
     for i in range(len(rows.Y)):
-        p = _start_row(rows.sigma[i], rows.Y[i], nu, rows.Z[i])
+        sigma, y, z = rows.sigma[i], rows.Y[i], rows.Z[i]
+        p = gamma = mean = 0.0
+        for k in range(len(nu)):
+            p += sigma[k] * y[k]
+        for k in range(len(nu)):
+            z[k] = sigma[k] / p + nu[k]
+            gamma = max(gamma, z[k])
+            mean += y[k] * z[k]
+        gamma += _MARGIN * (gamma - mean) + _LEAST_MARGIN * gamma
+        for k in range(len(nu)):
+            z[k] = gamma - z[k]
         rows.of[i, _P], rows.of[i, _PI] = p, 1.0 / p
+    return int(rows.Y.size)
 
 
 @part(fastmath=_FAST_MAXIMA)
@@ -469,8 +370,8 @@ def _advance_rows(rows: _Rows, step: _Step) -> tuple[Floats, Floats]:
 
 
 @kernel()
-def _finish_rows(rows: _Rows, step: _Step) -> None:
-    """Take the last step."""
+def _take_rows(rows: _Rows, step: _Step) -> None:
+    """Take a step in all rows."""
     work = np.empty((3, rows.Y.shape[1]))
     for i in range(len(rows.Y)):
         _take(rows, i, step, work)

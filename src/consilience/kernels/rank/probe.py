@@ -1,6 +1,9 @@
-"""The linear probe that stands for a student, and how scores are resampled.
+"""What stands in for a student or a teacher: a probe, regression weights; and how scores are resampled.
 
 Equation numbers are those of "Selective Cross-Task Distillation" (SCTD).
+
+A linear smoother predicts from the inputs alone which mix of known rows each new row resembles. One matrix of
+weights then carries over what any model said about the known rows: it is multiplied by the model's answers.
 """
 
 from __future__ import annotations
@@ -9,12 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import brentq
+from scipy.spatial.distance import cdist
 from scipy.special import logsumexp, softmax
 
-from consilience.kernels.arrays import Floats
+from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.linear_model import fit_softmax_regression, linear_logits
-from consilience.kernels.rank.evidence import Codes
+
+_SMALLEST = 1e-12  # of a distance that kernels are scaled by
 
 
 class Probe(NamedTuple):
@@ -26,7 +32,7 @@ class Probe(NamedTuple):
 
 
 def probe_logits(
-    F: NDArray[np.float32], codes: Codes, n_classes: int, weight_decay: float, folds: NDArray[np.intp] | None
+    F: NDArray[np.float32], codes: Ints, n_classes: int, weight_decay: float, folds: Ints | None
 ) -> Probe:
     """Fit the fictitious student f_F of Approximation II on features, and predict the same rows with it.
 
@@ -94,7 +100,7 @@ def resampled_means(rows: Floats, n_resamples: int, seed: int) -> Floats:
     return means
 
 
-def spread_jackknife(value: float, left_out: Floats, groups: NDArray[np.intp]) -> Floats:
+def spread_jackknife(value: float, left_out: Floats, groups: Ints) -> Floats:
     r"""Return numbers (n,) with mean `value` that resample like a statistic that is not a mean.
 
     Let theta_g be the statistic without group g of G. The pseudo-value of a group is
@@ -112,3 +118,61 @@ def spread_jackknife(value: float, left_out: Floats, groups: NDArray[np.intp]) -
     pseudo = count * value - (count - 1) * left_out
     rows = (pseudo - pseudo.mean())[groups] * np.sqrt(len(groups) / count)
     return np.asarray(value + rows - rows.mean())
+
+
+def kernel_width(X: Floats) -> float:
+    """Return the median of the squared distances between rows (n, d): the width of the kernels below."""
+    distances = cdist(X, X, "sqeuclidean")
+    pairs = distances[np.triu_indices(len(X), 1)]
+    return max(float(np.median(pairs)), _SMALLEST) if len(pairs) else 1.0
+
+
+def gaussian_kernel(A: Floats, B: Floats, width: float) -> Floats:
+    r"""Return :math:`\exp(-\lVert a - b \rVert^2 / w)` for each row of A (m, d) and B (n, d): (m, n)."""
+    return np.asarray(np.exp(-cdist(A, B, "sqeuclidean") / width))
+
+
+def ridge_weights(known: Floats, new: Floats, width: float, ridge: float) -> Floats:
+    r"""Return the weights (n, r) of kernel ridge regression.
+
+    .. math:: W = K_{nr} (K_{rr} + \alpha r I)^{-1}
+
+    Predictions for the new rows are ``W @ values``, with `values` (r, k) those of the known rows.
+
+    Parameters
+    ----------
+    known : (r, d) array
+    new : (n, d) array
+    width : float
+        Of the Gaussian kernel.
+    ridge : float
+        alpha, above 0: the penalty per known row.
+    """
+    K = gaussian_kernel(known, known, width)
+    K[np.diag_indices_from(K)] += ridge * len(K)
+    return np.asarray(cho_solve(cho_factor(K), gaussian_kernel(known, new, width)).T)
+
+
+def neighbour_weights(known: Floats, new: Floats, k: int) -> Floats:
+    """Return the weights (n, r) of the mean over the `k` nearest known rows."""
+    nearest = np.argpartition(cdist(new, known, "sqeuclidean"), k - 1, axis=1)[:, :k]
+    W = np.zeros((len(new), len(known)))
+    np.put_along_axis(W, nearest, 1.0 / k, axis=1)
+    return W
+
+
+def mean_discrepancies(K: Floats, weights: Floats, towards: Floats) -> Floats:
+    r"""Return the squared MMD (m,) between kernel means and another one, up to what they share.
+
+    .. math:: \beta^T K \beta - 2 \beta^T t
+
+    Parameters
+    ----------
+    K : (r, r) array
+        The kernel between the rows that carry the means.
+    weights : (m, r) array
+        beta of each mean.
+    towards : (r,) array
+        t, the other kernel mean at the rows.
+    """
+    return np.asarray(np.einsum("mr,mr->m", weights @ K, weights) - 2.0 * weights @ towards)

@@ -30,9 +30,8 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from consilience.kernels.arrays import Floats
-from consilience.kernels.compiled import kernel
+from consilience.kernels.compiled import kernel, threads_for
 from consilience.kernels.elementary import log
-from consilience.kernels.threads import threads_for
 from consilience.kernels.transport.sinkhorn_log import (
     COOLING,
     FIRST_STEP,

@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from consilience.kernels.arrays import Floats, Ints
-from consilience.kernels.compiled import kernel, part
+from consilience.kernels.compiled import kernel, kernel_threads, part
 from consilience.kernels.elementary import FUSE, exp
-from consilience.kernels.threads import kernel_threads
 from consilience.kernels.unify.packed import Layout, in_turns
 
 Found = tuple[Ints, Floats, Floats]

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.arrays import Floats, Ints
-from consilience.kernels.compiled import kernel, part
+from consilience.kernels.compiled import kernel, kernel_threads, part
 from consilience.kernels.elementary import FUSE, exp
-from consilience.kernels.threads import kernel_threads
 
 # The index type of inner loops. It is unsigned, so compiled code need not check for negative indices.
 Indices = NDArray[np.uint32]

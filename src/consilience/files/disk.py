@@ -1,15 +1,18 @@
-"""The one opener of files: regular ones, whose size is known first."""
+"""The one opener and the one writer of files: regular ones, read with their size known, written whole."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
+from pathlib import Path
+from typing import BinaryIO
 
-from consilience.exceptions import InvalidInputError, UnsafeFileError
+from consilience.exceptions import ConsilienceError, InvalidInputError, UnsafeFileError, WriteError
 
 # never wait for the other end of a pipe; Windows has none of these but the last
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -37,18 +40,18 @@ def opened(
         if not links and stat.S_ISLNK(os.lstat(path).st_mode):
             raise UnsafeFileError(f"{what} is a link, not a regular file. Put the file itself there.")
         handle = os.open(path, _FLAGS if links else _FLAGS | _NO_LINK)
+    except UnsafeFileError:
+        raise
     except (OSError, ValueError) as error:
-        if isinstance(error, UnsafeFileError):
-            raise
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidInputError(f"{what} cannot be read: {reason}.") from error
     status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode) or (most is not None and status.st_size > most):
-        os.close(handle)
-        if stat.S_ISREG(status.st_mode):
-            raise InvalidInputError(f"{what} has {status.st_size} bytes; at most {most} are read.")
+    if not stat.S_ISREG(status.st_mode):
+        os.close(handle)  # os.fdopen would leave the handle of a folder open
         raise UnsafeFileError(f"{what} is not a regular file. Put the file itself there.")
     with os.fdopen(handle, "rb") as file:
+        if most is not None and status.st_size > most:
+            raise InvalidInputError(f"{what} has {status.st_size} bytes; at most {most} are read.")
         yield file
 
 
@@ -67,7 +70,6 @@ def file_sha256(path: str | os.PathLike[str], *, links: bool = True) -> str:
     Examples
     --------
     >>> import tempfile
-    >>> from pathlib import Path
     >>> path = Path(tempfile.mkdtemp()) / "empty"
     >>> path.touch()
     >>> file_sha256(path)[:8]
@@ -75,3 +77,39 @@ def file_sha256(path: str | os.PathLike[str], *, links: bool = True) -> str:
     """
     with opened(path, links=links) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def replacing(target: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """Open a temporary file next to `target` that takes its place when the block ends without an error.
+
+    A reader sees the old file or the new one, never half of one. A link is replaced, not followed.
+
+    Parameters
+    ----------
+    target : path
+        The file; its folder must exist. A folder, a pipe or a device is refused.
+    durable : bool
+        Whether to wait until the file is on disk. If not, a power cut may lose it or damage it.
+    """
+    # not tempfile: only their owner may read its files, and os.replace would keep it that way
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        if os.path.lexists(target) and not (target.is_symlink() or target.is_file()):
+            raise InvalidInputError(f"{target} is a folder, a pipe or a device. Give the name of a file.")
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(temporary, target)
+        if durable and os.name == "posix":  # Windows cannot open folders
+            folder = os.open(target.parent, os.O_RDONLY)
+            os.fsync(folder)
+            os.close(folder)
+    except ConsilienceError:  # ours, or of what gave the content
+        raise
+    except OSError as error:
+        raise WriteError(error.errno, error.strerror or str(error), str(target)) from error
+    finally:
+        temporary.unlink(missing_ok=True)
