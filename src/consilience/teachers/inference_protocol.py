@@ -129,7 +129,7 @@ read_object = mapping(_anything, 10**6)
 
 def parse_object(data: bytes) -> Any:
     """Return the JSON object in some bytes."""
-    return read_object(parse_json(data, "The answer"))
+    return read_object(parse_json(data, "The message"))
 
 
 def read_metadata(body: bytes) -> Metadata:

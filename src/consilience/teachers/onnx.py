@@ -65,6 +65,11 @@ class Onnx(Adapter):
     file's metadata (``names``, ``class_names``, ``classes``), its ZipMap, its label output or its classifier,
     in this order. Its embedding is what enters its last layer (a Gemm, MatMul or LinearClassifier with k rows
     of constant weights), or the tensor that `embed` names.
+
+    Examples
+    --------
+    >>> Onnx("birds.onnx", device="cuda").classes.tolist()  # doctest: +SKIP
+    ['duck', 'gull']
     """
 
     inputs: tuple[Input, ...]

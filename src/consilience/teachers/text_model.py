@@ -28,6 +28,11 @@ class TextModel(Adapter):
     """A `consilience.students.Ngrams`, or the ``.npz`` file that it saved; it gives logits.
 
     Its embedding is the input of its softmax layer.
+
+    Examples
+    --------
+    >>> TextModel("news.npz").predict_logits(["the match"]).shape  # doctest: +SKIP
+    (1, 2)
     """
 
     inputs = (Input("X", "text", (None,)),)

@@ -33,6 +33,12 @@ class Torch(Adapter):
 
     Its embedding is the input of its head: the linear layer with k outputs that runs last. `embed` may name
     another layer (its output; its input with ``":input"`` at the end), or be a function of a batch.
+
+    Examples
+    --------
+    >>> import torch
+    >>> Torch(torch.nn.Linear(4, 2), ["cat", "dog"], name="pets", device="cpu")
+    Torch('pets', classes: cat, dog)
     """
 
     _takes_arrays = _embeds_batches = True
