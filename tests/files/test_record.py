@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 
 from consilience import Card, InvalidInputError
-from consilience.files.record import data_hash, date_now, figures, jsonable, read_made, settings_of
+from consilience.files.card import data_hash, date_now, figures, jsonable, read_made, settings_of
 
 
 def own_method(logits, space):

@@ -16,10 +16,8 @@ from consilience._optional import require
 from consilience._validation import n_rows
 from consilience._words import shorten
 from consilience.exceptions import ConsilienceWarning, TeacherError, warn
-from consilience.files.arrays import ArrayFileError, NpyFile, NpzFile, open_npy
-from consilience.files.card import Card
-from consilience.files.record import data_hash
-from consilience.files.row_hash import rows_sha256
+from consilience.files.arrays import ArrayFileError, NpyFile, open_npy, open_npz
+from consilience.files.card import Card, data_hash, rows_sha256
 from consilience.labels import read_labels
 from consilience.options import number, option, takes
 from consilience.teachers.base import (
@@ -310,7 +308,7 @@ def _read_npy(path: Path, name: str, output: Output) -> dict[str, Any]:
 
 
 def _read_npz(path: Path, name: str, output: Output) -> dict[str, Any]:
-    with NpzFile(path) as archive:
+    with open_npz(path) as archive:
         found = [key for key in _KINDS if key in archive.names]
         chosen = [key for key in found if _KINDS[key] == output or output == "auto"]
         if len(found) == 1 and not chosen:

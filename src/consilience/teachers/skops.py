@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from consilience._optional import require
 from consilience.exceptions import InvalidInputError, UnsafeFileError, shown
-from consilience.files.arrays import NpzFile
+from consilience.files.arrays import open_npz
 from consilience.files.disk import read_bytes
 from consilience.files.strict_json import parse_json
 from consilience.options import takes
@@ -186,7 +186,7 @@ def _trust(right: object, source: Path, why: str) -> None:
 
 def _check_content(data: bytes, source: Path) -> set[str]:
     """Return the types in a file; raise where one is not allowed, or where an array is not what it says."""
-    with NpzFile(source, file=io.BytesIO(data)) as archive:
+    with open_npz(source, file=io.BytesIO(data)) as archive:
         if _SCHEMA not in archive.names:
             raise InvalidInputError(f"{source.name} has no {_SCHEMA}.")
         schema = archive.read_bytes(_SCHEMA, MAX_SCHEMA)
