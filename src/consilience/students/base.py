@@ -29,6 +29,8 @@ from consilience.files.export import (
     write_model,
 )
 from consilience.files.preprocess import ImagePreprocess
+from consilience.inspect.evaluate import evaluate, score
+from consilience.inspect.report import report
 from consilience.kernels.linear_model import sharpen
 from consilience.rows import as_rows
 from consilience.students.provenance import describe_fit, describe_model
@@ -67,6 +69,7 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
     teachers_: list[Teacher]
     student_: Any
     seconds_: dict[str, float]
+    score, evaluate, report = score, evaluate, report
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return probabilities (n, L) in the order of `classes_`, at temperature 1.
@@ -259,10 +262,9 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
         check_fitted(self, "student_")
 
     def __sklearn_clone__(self) -> Self:
-        # A plain clone would also clone, and so un-fit, the scikit-learn teachers in the list.
-        params = self.get_params(deep=False)
-        params["student"] = clone(self.student, safe=False)
-        return type(self)(**params)
+        # a plain clone would also clone, and so un-fit, the scikit-learn teachers in the list
+        params = self.get_params(deep=False).items()
+        return type(self)(**{k: v if k == "teachers" else clone(v, safe=False) for k, v in params})
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "student_")
