@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from consilience import Unifier, as_teacher
+from consilience import Unifier, as_teacher, methods
 
 ROOT = Path(__file__).parents[1]
 SITES = {
@@ -44,7 +44,9 @@ def digits_report(path: Path) -> Path:
         rows = slice(150 * i, 150 * (i + 1))
         known = np.isin(names[rows], DIGITS[own])
         teachers[site] = LogisticRegression(max_iter=1000).fit(X[rows][known], names[rows][known])
-    unified = Unifier(teachers, "logistic", calibrate="agreement", random_state=0).fit(X[750:1300])
+    unified = Unifier(
+        teachers, "logistic", random_state=0, method=methods.Auto(teacher_temperatures="agreement")
+    ).fit(X[750:1300])
     return unified.report(path, X[1300:], names[1300:])
 
 
@@ -77,7 +79,7 @@ def measure(
         )
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        unified = Unifier(teachers, "logistic", n_neighbors=0, random_state=0).fit(X)
+        unified = Unifier(teachers, "logistic", random_state=0, method=methods.Auto(n_neighbors=0)).fit(X)
         started = time.process_time()
         page = unified.report(Path(folder) / "r.html", X, names[(X @ W).argmax(axis=1)], labels_only=False)
         return {"bytes": page.stat().st_size, "seconds": round(time.process_time() - started, 1)}

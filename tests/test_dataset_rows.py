@@ -13,7 +13,7 @@ pytest.importorskip("skorch")
 from sklearn.linear_model import LogisticRegression  # noqa: E402
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset  # noqa: E402
 
-from consilience import CrossTaskDistiller, SoftLabelClassifier, Unifier, as_teacher  # noqa: E402
+from consilience import CrossTaskDistiller, SoftLabelClassifier, Unifier, as_teacher, methods  # noqa: E402
 from consilience._dataset_rows import DatasetRows  # noqa: E402
 from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.nn import SoftCrossEntropy  # noqa: E402
@@ -108,8 +108,8 @@ def test_datasets_that_cannot_be_read_by_number(task: Any) -> None:
 def test_a_dataset_gives_what_its_rows_give(task: Any, student: Any) -> None:
     X, y, teachers = task
     data = Items(pairs(X))
-    plain = Unifier(teachers, student, n_neighbors=0, random_state=0).fit(X)
-    read = Unifier(teachers, student, n_neighbors=0, random_state=0).fit(data)
+    plain = Unifier(teachers, student, random_state=0, method=methods.Auto(n_neighbors=0)).fit(X)
+    read = Unifier(teachers, student, random_state=0, method=methods.Auto(n_neighbors=0)).fit(data)
     np.testing.assert_allclose(read.predict_proba(data), plain.predict_proba(X), atol=1e-6)
     np.testing.assert_array_equal(read.predict(Subset(data, range(7))), plain.predict(X[:7]))
     assert read.n_features_in_ == 4

@@ -45,10 +45,10 @@ from benchmarks.papers.sources import DATA_VARIABLE
 from benchmarks.results import source
 from consilience import AliasWarning, suggest_aliases
 from consilience.inspect import AliasSuggestions
+from consilience.inspect.matching import warn_of_names
 from consilience.kernels.compiled import one_thread
 from consilience.labels import LabelSpace
 from consilience.teachers import as_teacher
-from consilience.unify.alias_warnings import warn_of_names
 
 RESULTS = records.FOLDER / "aliases.jsonl"
 DATA = {"digits": None, "clinc": "clinc150_minilm.npz", "cifar100": "cifar100_features.npz"}

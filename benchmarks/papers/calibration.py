@@ -34,16 +34,17 @@ from benchmarks.papers.sources import LOADERS, Source, load, parts, split
 from benchmarks.papers.trials import SIZES, random_classes
 from benchmarks.papers.uhc import Setting, train_teachers
 from consilience import Unifier, as_teacher
+from consilience.methods import METHODS
 
 RESULTS = records.FOLDER / "calibration.jsonl"
 FACTORS = {"as they are": (1.0,), "logits times 1, 3, 1/3": (1.0, 3.0, 1 / 3)}
 WAYS: dict[str, dict[str, Any]] = {
     "plain": {},
     "off-set": {"off_set": True},
-    "calibrated": {"calibrate": "agreement"},
-    "both": {"off_set": True, "calibrate": "agreement"},
+    "calibrated": {"teacher_temperatures": "agreement"},
+    "both": {"off_set": True, "teacher_temperatures": "agreement"},
 }
-METHODS = ("ce", "mf-lf")
+COMPARED = ("ce", "mf-lf")
 MOST_ROWS = 5000  # of the transfer set
 
 
@@ -78,9 +79,9 @@ def run_trial(source: Source, data: str, seed: int) -> dict[str, float]:
             as_teacher(block * factors[i % len(factors)], teacher.model.classes_, output="logits")
             for i, (block, teacher) in enumerate(zip(blocks, teachers, strict=True))
         ]
-        for method, (way, changes) in product(METHODS, WAYS.items()):
+        for method, (way, changes) in product(COMPARED, WAYS.items()):
             if method == "ce" or not changes.get("off_set"):
-                unifier = Unifier(said, None, method, **changes)
+                unifier = Unifier(said, None, METHODS[method](**changes))
                 Q = unifier.estimate(rows.X_transfer)
                 right = unifier.label_space().classes[Q.argmax(axis=1)] == y
                 accuracy[_key(kind, method, way)] = round(float(right[known].mean()), 5)
@@ -104,7 +105,7 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
 def _table(accuracies: Sequence[Mapping[str, float]]) -> str:
     """Return a row per kind of teachers and method, a column per way."""
     lines = ["| teachers | method | " + " | ".join(WAYS) + " |", "|---|---|" + "---|" * len(WAYS)]
-    for kind, method in product(FACTORS, METHODS):
+    for kind, method in product(FACTORS, COMPARED):
         plain, cells = _column(accuracies, _key(kind, method, "plain")), []
         for way in WAYS:
             own = _column(accuracies, _key(kind, method, way))

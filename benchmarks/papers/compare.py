@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
+from sklearn.base import clone
 
 from benchmarks import results
 from benchmarks.papers import records
@@ -31,6 +32,7 @@ from benchmarks.results import source
 from consilience import Unifier, as_teacher
 from consilience.inspect.comparison import Configuration
 from consilience.kernels.compiled import one_thread
+from consilience.methods import METHODS
 
 RESULTS = records.FOLDER / "compare.jsonl"
 DEFAULT = "auto, balanced"
@@ -74,8 +76,8 @@ def run_trial(task: Task, seed: int) -> dict[str, Any]:
 
 
 def _accuracy(unifier: Unifier, row: Configuration, task: Task) -> float:
-    chosen = {name: getattr(row, name) for name in ("method", "balance", "calibrate", "self_label")}
-    fitted = Unifier(**{**unifier.get_params(deep=False), **chosen}).fit(task.X)
+    method = METHODS[row.method](teacher_temperatures=row.teacher_temperatures)
+    fitted = clone(unifier).set_params(method=method, balance=row.balance).fit(task.X)
     return float(fitted.score(task.X_test, task.y_test))
 
 

@@ -42,8 +42,9 @@ from benchmarks.papers import records
 from benchmarks.papers.sources import load
 from benchmarks.papers.trials import Range, random_classes
 from benchmarks.results import source
-from consilience import Unifier, as_teacher
+from consilience import Unifier, as_teacher, methods
 from consilience.kernels.compiled import one_thread
+from consilience.students import Logistic
 
 RESULTS = records.FOLDER / "default.jsonl"
 Floats = NDArray[np.float64]
@@ -71,17 +72,18 @@ PAPER: dict[str, dict[str, Any]] = {
 }
 OURS: dict[str, dict[str, Any]] = {
     "auto": {"method": "auto", "balance": True},
-    "auto, without neighbours": {"method": "auto", "balance": True, "n_neighbors": 0},
+    "auto, without neighbours": {"method": methods.Auto(n_neighbors=0), "balance": True},
     **{
-        f"{name}, neighbours": PAPER[name] | {"n_neighbors": 10} for name in ("ce-bs", "mf-lv-bs", "mf-lf-bs")
+        f"{name}-bs, neighbours": {"method": methods.METHODS[name](n_neighbors=10), "balance": True}
+        for name in ("ce", "mf-lv", "mf-lf")
     },
     "ranks": {"method": "ranks", "balance": True},
     "ce, calibrated, off-set": {
-        "method": "ce", "balance": True, "temperature": 1.0, "calibrate": "agreement", "off_set": True,
+        "method": methods.CE(1.0, teacher_temperatures="agreement", off_set=True), "balance": True,
     },
     "auto, not balanced": {"method": "auto", "balance": False},
-    "auto, calibrated": {"method": "auto", "balance": True, "calibrate": "agreement"},
-    "auto, self-labelled": {"method": "auto", "balance": True, "self_label": True},
+    "auto, calibrated": {"method": methods.Auto(teacher_temperatures="agreement"), "balance": True},
+    "auto, self-labelled": {"method": "auto", "balance": True, "student": Logistic(self_label=True)},
 }  # fmt: skip
 TRANSFER_ROWS, TEST_ROWS, MOST_COLUMNS = 2000, 1500, 128
 
@@ -194,7 +196,9 @@ def run_trial(task: Task, seed: int, names: Sequence[str] = (*PAPER, *OURS)) -> 
     ]
     accuracy = {}
     for name in names:
-        unified = Unifier(teachers, "logistic", random_state=seed, **(PAPER | OURS)[name]).fit(task.X)
+        unified = Unifier(
+            teachers, **{"student": "logistic", "random_state": seed, **(PAPER | OURS)[name]}
+        ).fit(task.X)
         accuracy[name] = round(float(unified.score(task.X_test, task.y_test)), 5)
     return accuracy
 

@@ -29,9 +29,10 @@ from benchmarks.papers.sources import load, split
 from benchmarks.papers.trials import SIZES, random_classes
 from benchmarks.papers.uhc import Setting, train_teachers
 from consilience import Unifier, as_teacher
+from consilience.students import Logistic, Network
 
 RESULTS = records.FOLDER / "self_label.jsonl"
-STUDENTS = {"default network": "torch", "logistic": "logistic"}
+STUDENTS = {"default network": Network, "logistic": Logistic}
 WAYS: dict[str, dict[str, Any]] = {
     "plain": {},
     "collision loss": {"loss": "collision"},
@@ -69,7 +70,7 @@ def run_trial(seed: int) -> dict[str, float]:
     for name, student in STUDENTS.items():
         for balance in (True, False):
             for way, changes in WAYS.items():
-                unified = Unifier(teachers, student, "mf-lf", balance=balance, random_state=seed, **changes)
+                unified = Unifier(teachers, student(**changes), "mf-lf", balance=balance, random_state=seed)
                 score = unified.fit(rows.X_transfer).score(rows.X_test[known], rows.y_test[known])
                 accuracy[_key(name, balance, way)] = round(float(score), 5)
     return accuracy

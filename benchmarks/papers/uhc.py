@@ -28,9 +28,10 @@ from torch import nn
 from benchmarks.papers.sources import Rows, Source, split
 from benchmarks.papers.trials import SIZES, Trial, random_classes
 from consilience import ConvergenceWarning, Unifier, as_teacher
+from consilience.methods import METHODS as BY_NAME
 from consilience.nn import SoftCrossEntropy
-from consilience.soft_labels.estimate import Method as Solver
 from consilience.students import Network
+from consilience.teachers import Precomputed
 
 HIDDEN = 256  # as in the heads of the paper's networks
 ADJUSTMENT_ROWS = 50  # per class, for the accuracy analysis
@@ -40,12 +41,12 @@ NOISE_STEP = 1.15
 class Method(NamedTuple):
     """How the Unifier is called for a name of Table 2."""
 
-    method: Solver
+    method: str
     train: Literal["estimate", "backprop"] = "estimate"
     balance: bool = False
 
 
-_PROPOSED: dict[str, Solver] = {"CE": "ce", "MF-P": "mf-p", "MF-LV": "mf-lv", "MF-LF": "mf-lf"}
+_PROPOSED = {"CE": "ce", "MF-P": "mf-p", "MF-LV": "mf-lv", "MF-LF": "mf-lf"}
 METHODS: dict[str, Method] = {
     "SD": Method("sd"),
     **{f"{name}-E": Method(m) for name, m in _PROPOSED.items()},
@@ -231,7 +232,7 @@ def _fit_all(
     """Train every method in turn. The teachers score the rows only once."""
     space = trial.label_space
     blocks = [
-        as_teacher(logits[:, space.block(i)], own, output="logits")
+        Precomputed(logits[:, space.block(i)], own, output="logits", smoothing=setting.smoothing)
         for i, own in enumerate(trial.teacher_classes)
     ]
     for name in setting.methods:
@@ -241,12 +242,9 @@ def _fit_all(
         how = METHODS[name]
         unified = Unifier(
             blocks,
-            _student(setting),
-            how.method,
-            how.train,
-            how.balance,
-            "auto" if how.method in ("ranks", "auto") else setting.temperature,
-            smoothing=setting.smoothing,
+            _student(setting).set_params(train=how.train),
+            how.method if how.method in ("ranks", "auto") else BY_NAME[how.method](setting.temperature),
+            balance=how.balance,
             random_state=seed,
         )
         yield name, unified.fit(rows.X_transfer).predict

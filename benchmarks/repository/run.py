@@ -94,8 +94,8 @@ def measure(
         else:
             scores = np.empty(len(kept))
             names = {str(i): one for i, one in enumerate(seen)}
-            for match in shortlist(names, shelf.reference[used], task.X, task.y, method=method):
-                scores[int(match.name)] = match.score
+            listed = shortlist(names, shelf.reference[used], task.X, task.y, method=method)
+            scores[[int(name) for name in listed]] = list(listed.values())
         seconds = time.perf_counter() - started
         order = np.argsort(-scores, kind="stable")
         most = len(kept) if method == EVERY else max(1, int(SHARE * len(kept)))
@@ -155,7 +155,7 @@ def _figures(
 def _smaller(kept: Sequence[Description], few: NDArray[Any]) -> list[Description]:
     """Return descriptions of some of the reference rows."""
     rows = [{k: v if k == "classes" else v[few] for k, v in one.arrays.items()} for one in kept]
-    return [Description(one) for one in rows]
+    return [Description(**one) for one in rows]
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from consilience.rows.rows import BLOCK_ROWS, Rows, cut
-from consilience.teachers import Sklearn, Teacher
+from consilience.teachers import Function, Teacher
 
 COLUMNS, CLASSES = 32, 35
 CHEAP, SLOW = 15, 5
@@ -85,7 +85,7 @@ def make_teachers(depth: int, seed: int = 0, cheap: int = CHEAP, slow: int = SLO
         model = Layers(weights.astype(np.float32), 0 if i < cheap else depth)
         names = [f"class {k}" for k in classes]
         mark = f"scale {seed} {i} {model._depth}"
-        teachers.append(Sklearn(model, names, f"teacher {i}", output="logits", fingerprint=mark))
+        teachers.append(Function(model, names, f"teacher {i}", output="logits", fingerprint=mark))
     return teachers
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scale.problem import DrawnRows, make_teachers
-from consilience import Unifier
+from consilience import Run, Unifier
+from consilience.methods import METHODS
 from consilience.rows import Rows
-from consilience.unify.estimate import estimate
 
 BATCH = 4096
 BUDGET = "500MB"
@@ -70,15 +70,16 @@ def _unify(source: Rows, asked: Mapping[str, Any], folder: Path | None) -> dict[
         options = {"engine": "ray", "engine_options": {"workers": asked["workers"]}}
     unifier = Unifier(
         make_teachers(asked["depth"], asked["seed"]),
-        method=asked["method"],
-        n_neighbors=0,
-        memory="1TB" if asked["kind"] == "memory" else BUDGET,
-        cache=folder if asked["cache"] and folder is not None else None,
-        batch_size=BATCH,
-        **options,
+        method=METHODS[asked["method"]](n_neighbors=0),
+        run=Run(
+            memory="1TB" if asked["kind"] == "memory" else BUDGET,
+            cache=folder if asked["cache"] and folder is not None else None,
+            rows_per_call=BATCH,
+            **options,
+        ),
     )
     with _cluster(asked):
-        return dict(estimate(unifier, source).seconds)
+        return dict(unifier.make_estimate(source).seconds)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks.speed import peers
 from benchmarks.speed.problem import TEMPERATURE, Problem, best_of, make_problem
+from consilience import methods
 from consilience.kernels.unify.cross_entropy import ce_logits, ce_objective
 from consilience.kernels.unify.factorisation import mf_lf_logits, mf_lv_logits, mf_p_probabilities
 from consilience.soft_labels.estimate import estimate_soft_labels
@@ -161,7 +162,7 @@ def many_classes(options: Options) -> Iterator[Result]:
     problem = make_problem(n, 1000, 30, (100, 201), options.seed)
 
     def solve(rows: int) -> Any:
-        return estimate_soft_labels(problem.logits[:rows], problem.space, "ce", temperature=TEMPERATURE)
+        return estimate_soft_labels(problem.logits[:rows], problem.space, methods.CE(temperature=TEMPERATURE))
 
     seconds = best_of(1 if options.quick else 3, lambda: solve(n))
     yield Result("ce, 1000 classes", n / seconds, "rows/s", ours=seconds, sizes=problem.sizes)

@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from consilience import Unifier
+from consilience import Run, Unifier, methods
 
 random = np.random.default_rng(0)
 plt.style.use("tableau-colorblind10")
@@ -56,12 +56,20 @@ def write(folder: str, n_files: int) -> Path:
 def at_once(folder: Path) -> Unifier:
     """Read all rows, then unify the teachers on them."""
     rows = np.concatenate([np.load(path) for path in sorted(folder.iterdir())])
-    return Unifier(teachers, "logistic", n_neighbors=0, random_state=0).fit(rows)
+    return Unifier(teachers, "logistic", random_state=0, method=methods.Auto(n_neighbors=0)).fit(
+        rows
+    )
 
 
 def by_blocks(folder: Path) -> Unifier:
     """Give the folder and a budget."""
-    return Unifier(teachers, "logistic", n_neighbors=0, memory="16MB", random_state=0).fit(folder)
+    return Unifier(
+        teachers,
+        "logistic",
+        random_state=0,
+        method=methods.Auto(n_neighbors=0),
+        run=Run(memory="16MB"),
+    ).fit(folder)
 
 
 # %%

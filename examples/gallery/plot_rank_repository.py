@@ -69,7 +69,7 @@ names = np.array([f"shelf {digit}" for digit in y])
 few = np.concatenate([mine[y[mine] == digit][:8] for digit in range(5, 10)])
 unlabelled, test = np.split(np.setdiff1d(mine, few), [150])
 found = models.search(X[few], names[few], top=4)
-print(found.ranking)
+print(found)
 
 # %%
 # Was that right? Train a student with *each* model, which the search avoids, and compare.
@@ -106,7 +106,7 @@ for name, score in found.matches.items():
         marker="os^"[list(KINDS).index(kind)],
         color=f"C{list(TASKS).index(knows)}",
     )
-ran = np.isin(list(found.matches), [row.name for row in found.ranking])
+ran = np.isin(list(found.matches), [row.name for row in found])
 axis.scatter(
     scores[ran],
     100 * accuracy[ran],

@@ -142,7 +142,7 @@ def unify(
     from consilience._validation import check_choice, check_count, check_number
     from consilience.cli.console import show_json
     from consilience.files import readers
-    from consilience.soft_labels.estimate import METHODS
+    from consilience.methods import METHODS
 
     check_choice("method", method, METHODS)
     check_number("temperature", temperature, above=0)
@@ -151,7 +151,7 @@ def unify(
     readers.check_target(out, (".npz",), "--out")
     check_cache(cache)
     settings = Settings(
-        method,  # type: ignore[arg-type]
+        method,
         calibrate,
         off_set,
         temperature,

@@ -14,6 +14,7 @@ from examples.language_identification.languages import before_split, canonical
 from examples.language_identification.texts import read_text
 from numpy.typing import NDArray
 
+from consilience import Run, methods
 from consilience._progress import Progress, silent
 from consilience.exceptions import InvalidInputError
 from consilience.labels import LabelSpace
@@ -90,14 +91,16 @@ def compare(
     from consilience.unify.unifier import Unifier
 
     texts = list(sentences.texts)
-    plain = Unifier(teachers, method="ce", temperature=1.0, cache=cache, progress=progress)
+    plain = Unifier(teachers, method=methods.CE(temperature=1.0), run=Run(cache=cache, progress=progress))
     packed = plain.score_teachers(texts)
     space = plain.label_space()
     answers, sure = _decisions(packed, space)
     answers["plurality vote"] = plurality(list(answers.values()), sure)
     silent_rows = np.isnan(packed[:, space.offsets[:-1]]).all(axis=1)
     calibrated = Unifier(
-        teachers, method="ce", temperature=1.0, calibrate="agreement", off_set=True, progress=progress
+        teachers,
+        method=methods.CE(temperature=1.0, off_set=True, teacher_temperatures="agreement"),
+        run=Run(progress=progress),
     )
     consensuses = {"plain ce": plain, "calibrated ce": calibrated}
     for name, consensus in consensuses.items():

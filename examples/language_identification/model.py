@@ -17,7 +17,6 @@ from consilience.exceptions import InvalidInputError
 from consilience.teachers import Teacher, as_teacher
 
 if TYPE_CHECKING:
-    from consilience.soft_labels.estimate import Method
     from consilience.unify.unifier import Unifier
 
 
@@ -28,13 +27,13 @@ class Settings:
     Attributes
     ----------
     method, calibrate, off_set, temperature, balance, self_label
-        As in `consilience.Unifier`.
+        As in `consilience.Unifier`, its method and its student.
     epochs, dim, buckets_log2, longest_ngram, dropout
         Options of the student, `consilience.students.Ngrams`. The number of buckets is a power of 2.
     seed : int
     """
 
-    method: Method = "ce"
+    method: str = "ce"
     calibrate: bool = True
     off_set: bool = True
     temperature: float = 1.0
@@ -71,6 +70,8 @@ def train(
     progress : callable
         Called with (task, done, total).
     """
+    from consilience.methods import METHODS
+    from consilience.run import Run
     from consilience.students.ngrams import Ngrams
     from consilience.unify.unifier import Unifier
 
@@ -80,20 +81,20 @@ def train(
         dim=settings.dim,
         max_iter=settings.epochs,
         dropout=settings.dropout,
+        self_label=settings.self_label,
         random_state=settings.seed,
     )
+    heat = "agreement" if settings.calibrate else None
+    method = METHODS[settings.method](temperature=settings.temperature, teacher_temperatures=heat)
+    if settings.method == "ce":
+        method.set_params(off_set=settings.off_set)
     unifier = Unifier(
         teachers,
         student,
-        method=settings.method,
-        temperature=settings.temperature,
+        method,
         balance=settings.balance,
-        calibrate="agreement" if settings.calibrate else None,
-        off_set=settings.off_set and settings.method == "ce",
-        self_label=settings.self_label,
-        cache=cache,
-        progress=progress,
         random_state=settings.seed,
+        run=Run(cache=cache, progress=progress),
     )
     return unifier.fit(list(rows))
 

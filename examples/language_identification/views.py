@@ -55,8 +55,8 @@ def unified_view(unifier: Any, n_rows: int, seconds: Mapping[str, float]) -> dic
         ],
         "n_rows": n_rows,
         "n_classes": space.n_classes,
-        "method": unifier.method,
-        "off_set": unifier.off_set,
+        "method": unifier.method_.name,
+        "off_set": getattr(unifier.method_, "off_set", False),
         "seconds": {**seconds, **unifier.seconds_},
     }
 

@@ -36,7 +36,7 @@ _EXPORTS = {
     "as_teacher": "teachers",
     "balance_weights": "soft_labels.estimate",
     "class_centres": "transport.centres",
-    "clustering_accuracy": "cluster.accuracy",
+    "clustering_accuracy": "cluster.report",
     "collision_pseudo_labels": "collision.pseudo_labels",
     "collision_cross_entropy": "collision.entropy",
     "collision_entropy": "collision.entropy",
@@ -88,9 +88,9 @@ __all__ = [  # noqa: RUF022  # the verbs first
 ]
 
 if TYPE_CHECKING:
-    from consilience.cluster.accuracy import clustering_accuracy
     from consilience.cluster.classifier import CollisionClassifier
     from consilience.cluster.clustering import CollisionClustering
+    from consilience.cluster.report import clustering_accuracy
     from consilience.collision.entropy import collision_cross_entropy, collision_entropy
     from consilience.collision.pseudo_labels import collision_pseudo_labels
     from consilience.distil.distiller import CrossTaskDistiller
@@ -122,7 +122,7 @@ if TYPE_CHECKING:
     from consilience.unify.unifier import Unifier
 
 
-__getattr__, _names = lazy(__name__, {**_EXPORTS, "nn": "nn"})
+__getattr__, _names = lazy(__name__, {**_EXPORTS, "methods": "methods", "nn": "nn", "students": "students"})
 
 
 def __dir__() -> list[str]:

@@ -273,7 +273,7 @@ BAD = {
     ),
     "off-set without ce": (
         ["unify", "-t", "early.onnx", "--data", "X.npy", "--soft-labels", "q.npy", "--off-set"],
-        "--off-set weights the terms of --method 'ce'",
+        "--off-set is an option of ce; method is 'auto'",
     ),
     "wrong out": (["unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.pkl"], "--out writes .onnx"),
     "no folder": (["unify", "-t", "early.onnx", "--data", "X.npy", "--out", "no/u.onnx"], "Make it first"),
@@ -337,7 +337,7 @@ BAD = {
             *("unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.onnx"),
             *("--method", "sd", "--train", "backprop"),
         ],
-        "--method 'sd' has no backprop form; use --train 'estimate'.",
+        "--method 'sd' has no loss of its own that a network could learn; use --train 'estimate'.",
     ),
 }
 

@@ -32,7 +32,7 @@ def test_it_says_what_compare_says(irises: Path) -> None:
     view = json.loads(result.stdout)
     unifier = Unifier([str(irises / "early.npz"), str(irises / "late.npz")], random_state=3)
     expected = unifier.compare(
-        np.load(irises / "X.npy"), methods=["auto", "sd"], calibrate=[None], self_label=[False]
+        np.load(irises / "X.npy"), methods=["auto", "sd"], teacher_temperatures=[None], self_label=[False]
     ).to_dict()
     for row in (*view["rows"], *expected["rows"]):
         row["seconds"] = 0

@@ -42,7 +42,7 @@ from consilience.cli.demo import (
     run_demo,
 )
 from consilience.labels import LabelSpace
-from consilience.soft_labels.estimate import METHOD_NAMES
+from consilience.methods import METHODS
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_disjoint_sites_share_no_digit_and_know_all() -> None:
 
 
 def test_every_method_is_shown_and_the_default_is_that_of_the_unifier() -> None:
-    assert {method for method, _ in ALL.values()} == set(METHOD_NAMES)
+    assert {method for method, _ in ALL.values()} == set(METHODS)
     assert DEFAULT in SOME
     assert ALL[DEFAULT] == (Unifier([]).method, "BS")
     assert (ALL["SD"], ALL["SD-BS"], ALL["AUTO-E"]) == (("sd", "E"), ("sd", "BS"), ("auto", "E"))

@@ -19,7 +19,7 @@ from consilience import Unifier, as_teacher
 from consilience.cli import console
 from consilience.cli.commands import app
 from consilience.cli.commands.evaluate import show_evaluation
-from consilience.inspect.evaluate import evaluate_model
+from consilience.inspect.evaluate import evaluate_teacher
 
 
 def run(*arguments: object) -> Any:
@@ -47,7 +47,7 @@ def test_it_says_what_evaluate_says(folder: Path) -> None:
     X, y = np.load(folder / "X.npy"), np.load(folder / "y.npy").astype(object)
     y[:2] = None
     opened = [as_teacher(folder / name) for name in ("unified.onnx", "early.npz", "late.npz")]
-    expected = evaluate_model(
+    expected = evaluate_teacher(
         opened[0], X, y, teachers=opened[1:], labels_only=True, student="logistic", random_state=0
     )
     assert view == {"model": str(folder / "unified.onnx"), **expected.to_dict(), "seed": 0, "warnings": []}

@@ -22,10 +22,12 @@ from consilience.cli.commands import app  # noqa: E402
 from consilience.cluster.options import Collision, Linear  # noqa: E402
 from consilience.cluster.options import Loss as ClusterLoss  # noqa: E402
 from consilience.distil.losses import Loss, Sinkhorn  # noqa: E402
+from consilience.methods import Auto, Method  # noqa: E402
 from consilience.options import Options  # noqa: E402
 from consilience.rank import rank as ranks  # noqa: E402
 from consilience.rank.options import Metric, Transport  # noqa: E402
 from consilience.run import Run  # noqa: E402
+from consilience.students import Student  # noqa: E402
 
 TEACHER = "--teacher t.npz --data X.npy"
 # for each command: what it calls, the options it cannot do without, and for each other option the argument
@@ -36,16 +38,16 @@ COMMANDS: dict[str, tuple[Callable[..., Any], str, dict[str, tuple[str, Any]]]] 
         f"{TEACHER} --out u.onnx",
         {
             "--method ce": ("method", "ce"),
-            "--train backprop": ("train", "backprop"),
             "--balance no": ("balance", False),
             "--balance yes": ("balance", True),
             "--balance sqrt": ("balance", "sqrt"),
             "--temperature 1.5": ("temperature", 1.5),
-            "--threshold 0.2": ("threshold", 0.2),
-            "--batch-size 7": ("batch_size", 7),
+            "--student forest --min-label 0.2": ("min_label", 0.2),
+            "--batch-size 7": ("rows_per_call", 7),
             "--seed 5": ("random_state", 5),
             "--student forest": ("student", "forest"),
-            "--calibrate": ("calibrate", "agreement"),
+            "--student torch --train backprop": ("train", "backprop"),
+            "--calibrate": ("teacher_temperatures", "agreement"),
             "--method ce --off-set": ("off_set", True),
             "--n-neighbors 3": ("n_neighbors", 3),
             "--method ce --tol 1e-4": ("tol", 1e-4),
@@ -140,8 +142,10 @@ def flat(arguments: dict[str, Any]) -> dict[str, Any]:
         for one in value if isinstance(value, list) else [value]:
             if isinstance(one, Options):
                 found |= one.get_params(deep=False)
-            if isinstance(one, Loss):
+            if isinstance(one, Loss | Method):
                 found[name] = one.name
+            if isinstance(one, Student):
+                found[name] = type(one).__name__.lower()
         if isinstance(value, ClusterLoss):
             found[name] = type(value).__name__.lower()
         if isinstance(value, list) and value and isinstance(value[0], Metric):
@@ -206,7 +210,8 @@ def test_an_option_reaches_its_argument(
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_recipe_reaches_the_same_arguments(name: str, folder: Path, calls: list[dict[str, Any]]) -> None:
     _, needed, table = COMMANDS[name]
-    words = [name, *needed.split(), *" ".join(table).split()]
+    together = " ".join(one for one in table if "--min-label" not in one)  # not with backprop
+    words = [name, *needed.split(), *together.split()]
     for arguments in (words, [*words, "--write-config", "r.toml"], [name, "--config", "r.toml"]):
         CliRunner().invoke(app, arguments)
     by_options, by_recipe = (
@@ -224,13 +229,13 @@ def test_without_options_a_command_does_what_the_library_does(
     defaults = {name: one.default for name, one in inspect.signature(called).parameters.items()}
     for options in (
         Run,
-        Sinkhorn if name == "distil" else Transport,
+        {"unify": Auto, "distil": Sinkhorn}.get(name, Transport),
         Collision,
         Linear,
     ):  # among the arguments
         defaults |= {name: one.default for name, one in options.declared().items() if name not in defaults}
     for argument, _ in table.values():
-        default = defaults[argument]
+        default = defaults.get(argument)
         if argument not in LEFT_OPEN:
             assert calls[0].get(argument, default) == default, argument
 

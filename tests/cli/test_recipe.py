@@ -151,12 +151,12 @@ def test_paths_are_right_behind_a_link(captured: Captured, folder: Path) -> None
 
 def test_the_command_line_wins_and_both_spellings_and_forms_are_read(captured: Captured) -> None:
     Path("r.toml").write_text(
-        'teacher = "one.onnx"\ndata = "X.npy"\nseed = 1\nthreshold = 1\nbatch_size = 9\ncalibrate = true\n'
+        'teacher = "one.onnx"\ndata = "X.npy"\nseed = 1\nmin_label = 0.5\nbatch_size = 9\ncalibrate = true\n'
     )
     values = captured.run("unify", "--config", "r.toml", "--seed", "5", "--data", "other.npy")
     assert [str(path) for path in values["teacher"]] == ["one.onnx"]
     assert (values["seed"], str(values["data"])) == (5, "other.npy")
-    assert (values["threshold"], values["batch_size"], values["calibrate"]) == (1.0, 9, True)
+    assert (values["min_label"], values["batch_size"], values["calibrate"]) == (0.5, 9, True)
     values = captured.run("unify", "-t", "a.onnx", "-t", "b.onnx", "--config", "r.toml")
     assert [str(path) for path in values["teacher"]] == ["a.onnx", "b.onnx"]  # the list is replaced
     Path("r.toml").write_text(
@@ -200,7 +200,7 @@ BAD = {
     "seed = {a = 1}": "r.toml: seed must be a whole number; {'a': 1} is not.",
     "seed = [1]": "r.toml: seed must be a whole number; [1] is not.",
     "[[unify]]": "r.toml: unify has no option 'unify'.",
-    "threshold = 1979-05-27": "r.toml: threshold must be a number; datetime.date(1979, 5, 27) is not.",
+    "min_label = 1979-05-27": "r.toml: min-label must be a number; datetime.date(1979, 5, 27) is not.",
     "data = 3": "r.toml: data must be a path in quotes; 3 is not.",
     'teacher = ["a.onnx", 3]': "r.toml: teacher must be a list, each item a path in quotes; 3 is not.",
     'calibrate = "yes"': "r.toml: calibrate must be true or false; 'yes' is not.",

@@ -23,7 +23,7 @@ from typer.testing import CliRunner  # noqa: E402
 from consilience import SoftLabelClassifier, Unifier, as_teacher, load  # noqa: E402
 from consilience.cli.commands import app  # noqa: E402
 from consilience.exceptions import InvalidInputError  # noqa: E402
-from consilience.files.arrays import read_npz  # noqa: E402
+from consilience.files.arrays import open_npz  # noqa: E402
 from consilience.files.card import card_path, read_card, write_card  # noqa: E402
 from consilience.files.disk import file_sha256  # noqa: E402
 from consilience.students import Ngrams  # noqa: E402
@@ -102,9 +102,14 @@ def test_scores_of_sites_give_the_soft_labels_of_their_models(
     for kind, where, last in (("model", folder, ".onnx"), ("scores", tmp_path, ending)):
         files = ("-t", where / f"north{last}", "-t", where / f"south{last}", "--data", folder / "X.csv")
         done("unify", *files, "--soft-labels", tmp_path / f"q_{kind}.npz")
-    found, expected = (read_npz(tmp_path / f"q_{kind}.npz") for kind in ("scores", "model"))
+    found, expected = (arrays_of(tmp_path / f"q_{kind}.npz") for kind in ("scores", "model"))
     assert found["classes"].tolist() == expected["classes"].tolist() == ["cured", "ill", "well"]
     np.testing.assert_allclose(found["proba"], expected["proba"], atol=1e-6)
+
+
+def arrays_of(path: Path) -> dict[str, np.ndarray]:
+    with open_npz(path) as archive:
+        return {name: archive.read(name) for name in archive.names}
 
 
 def test_scores_for_other_rows_are_noticed(folder: Path, tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ import pytest
 pytest.importorskip("rich")
 pytest.importorskip("typer")
 
-from consilience import CollisionClustering, CrossTaskDistiller, LabelSpace, Unifier, as_teacher
+
+from consilience import CollisionClustering, CrossTaskDistiller, LabelSpace, Unifier, as_teacher, methods
 from consilience.cli import console
 from consilience.cli.commands.distil import distiller_view
 from consilience.distil.losses import Sinkhorn
 from consilience.distil.teacher_check import TeacherCheck
-from consilience.unify.estimate import Estimate, estimate
 
 N = 30
 CLASSES = np.array(["a", "b", "c"])
@@ -51,7 +51,7 @@ def test_space_view() -> None:
     ]
 
 
-def unified(**options: Any) -> tuple[Unifier, Estimate, list[Any]]:
+def unified(**options: Any) -> tuple[Unifier, Any, list[Any]]:
     """Return a unifier of two teachers after fit, its estimate, and the known labels.
 
     The second teacher abstains on four rows. Seven rows have a label.
@@ -61,16 +61,9 @@ def unified(**options: Any) -> tuple[Unifier, Estimate, list[Any]]:
     teachers = [as_teacher(scores(["a", "b"], 0), ["a", "b"], "early"), as_teacher(late, ["b", "c"], "late")]
     y = [label if i < 7 else None for i, label in enumerate(TRUTH.tolist())]
     fitted = Unifier(teachers, "logistic", random_state=5, **options).fit(rows(0), y)
-    parts = (
-        "soft_labels_",
-        "label_space_",
-        "n_abstentions_",
-        "temperatures_",
-        "pool_weights_",
-        "neighbor_weight_",
-        "seconds_",
-    )
-    return fitted, Estimate(*(getattr(fitted, part) for part in parts)), y
+    parts = ("method", "n_abstentions", "temperatures", "pool_weights", "neighbor_weight", "seconds")
+    kept = {part: getattr(fitted, f"{part}_") for part in parts}
+    return fitted, SimpleNamespace(space=fitted.label_space_, **kept), y
 
 
 def test_unifier_view() -> None:
@@ -107,7 +100,7 @@ def test_unifier_view() -> None:
 
 
 def test_unifier_view_tells_options_apart() -> None:
-    fitted, estimate, _ = unified(method="ce", temperature=2.5, balance=False, off_set=True)
+    fitted, estimate, _ = unified(method=methods.CE(temperature=2.5, off_set=True), balance=False)
     view = console.unifier_view(fitted, estimate, ["onnx", "npy"], N, None, None)
     assert view["n_labels"] == 0
     assert (view["method"], view["temperature"], view["pool_weights"]) == ("ce", 2.5, None)
@@ -118,8 +111,8 @@ def test_unifier_view_tells_options_apart() -> None:
 def test_unifier_view_of_calibrated_teachers() -> None:
     known = CLASSES.tolist()
     teachers = [as_teacher(scores(known, seed, seed + 2.0), known, f"t{seed}") for seed in range(3)]
-    unifier = Unifier(teachers, method="ce", calibrate="agreement")
-    found = estimate(unifier, rows(0))
+    unifier = Unifier(teachers, method=methods.CE(teacher_temperatures="agreement"))
+    found = unifier.make_estimate(rows(0))
     view = console.unifier_view(unifier, found, ["onnx", "npy", "npz"], N, None, (rows(2), TRUTH))
     assert view["calibrated"]
     shown = [teacher["temperature"] for teacher in view["teachers"]]

@@ -208,7 +208,7 @@ def test_it_works_with_scikit_learns_tools(iris: Any) -> None:
     [
         ({"loss": "colision"}, "Did you mean 'collision'"),
         ({"model": "linar"}, "Did you mean 'linear'"),
-        ({"model": 3}, "model is a int"),
+        ({"model": 3}, "model=3 is unknown; use 'linear'"),
         ({"loss": GCE(q=0)}, "q=0 must be"),
         ({"noise": 1.5}, "at most 1"),
         ({"noise": np.eye(2)}, r"expected \(3, 3\)"),

@@ -179,7 +179,7 @@ def test_there_is_one_start_if_every_class_has_a_labelled_row(blobs):
         run = Run(progress=lambda *what: calls.append(what))  # noqa: B023
         model = Linear(max_iter=9, tol=0.5)
         CollisionClustering(4, model=model, n_init=3, random_state=0, run=run).fit(X, partial)
-        assert {total for task, _, total in calls if task == "clustering"} == {10 * n_starts}
+        assert {total for task, _, total in calls if task == "clustering"} == {n_starts}
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -251,7 +251,7 @@ def test_clusters_that_died_are_reported_with_their_sizes(blobs):
 
 
 def test_progress_counts_up_to_the_end_whether_or_not_starts_end_early(blobs):
-    for init, total in (("graph", 4 + 2 + 7 + 101), ("k-means++", 4 * 101)):
+    for init, total in (("graph", 4 + 2 + 1), ("k-means++", 4)):
         calls = []
         CollisionClustering(
             4,
@@ -266,7 +266,7 @@ def test_progress_counts_up_to_the_end_whether_or_not_starts_end_early(blobs):
         assert done == sorted(done)
         assert calls[2][1:] == (1, total)
         assert calls[-1][1:] == (total, total)
-        assert len(calls) > 7
+        assert len(calls) == 2 + total
 
 
 @pytest.mark.parametrize("value", [0.1, 1e6 + 0.1])

@@ -261,7 +261,7 @@ def test_clusters_that_have_not_settled_are_reported(blobs):
 def test_wrong_arguments_are_refused_in_one_sentence(blobs):
     X, _ = blobs
     for options, words in (
-        ({"model": 3}, "model is a int; give 'linear', a torch module"),
+        ({"model": 3}, "model=3 is unknown"),
         ({"model": Linear(tol=-1)}, "tol=-1 must be"),
         ({"model": small(5, 3)}, r"gave shape \(2, 3\).*expected logits of shape \(2, 4\)"),
         ({"model": Network(small, augment="image")}, "augment='image' is unknown"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from consilience import CrossTaskDistiller, InvalidInputError, Unifier, as_teacher
+from consilience import CrossTaskDistiller, InvalidInputError, Unifier, as_teacher, methods, students
 
 X = np.random.default_rng(0).normal(size=(30, 4))
 Y = np.arange(30) % 2
@@ -46,15 +46,15 @@ def test_labels_of_a_unifier(y: Any, words: str) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"train": "backprop"}, "needs a torch student"),
-        ({"self_label": True, "loss": "collision"}, "self_label=True needs"),
-        ({"method": "ce", "tol": -1.0}, "tol"),
+        ({"student": students.Logistic(self_label=True, loss="collision")}, "self_label=True needs"),
+        ({"method": methods.CE(tol=-1.0)}, "tol"),
+        ({"method": "mfp"}, "Did you mean 'mf-p'"),
         ({"balance": "yes"}, "balance"),
     ],
 )
 def test_options_of_a_unifier(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidInputError, match=words):
-        Unifier(TEACHER, "logistic", **options).fit(X)
+        Unifier(TEACHER, **{"student": "logistic", **options}).fit(X)
 
 
 def test_labels_of_a_distiller() -> None:

@@ -14,6 +14,7 @@ from consilience import (
     CollisionClassifier,
     CollisionClustering,
     CrossTaskDistiller,
+    Run,
     Unifier,
     as_teacher,
     rank_teachers,
@@ -60,9 +61,9 @@ def test_a_unifier_gives_what_it_gives_for_an_array(frame: Any, library: Any, tm
     labels = [None] * 140 + y[140:].tolist()
     options = {"student": "logistic", "random_state": 0}
     expected = Unifier(teachers(X), **options).fit(X, labels).predict_proba(X)
-    found = Unifier(teachers(frame), cache=tmp_path, **options).fit(frame, library.Series(labels))
+    found = Unifier(teachers(frame), run=Run(cache=tmp_path), **options).fit(frame, library.Series(labels))
     np.testing.assert_allclose(found.predict_proba(frame), expected, atol=SOLVED)
-    again = Unifier(teachers(frame), cache=tmp_path, **options).fit(frame, labels)  # from the store
+    again = Unifier(teachers(frame), run=Run(cache=tmp_path), **options).fit(frame, labels)  # from the store
     np.testing.assert_allclose(again.predict_proba(frame), found.predict_proba(frame), atol=1e-12)
 
 

@@ -86,7 +86,7 @@ def onnx_and_browser(found: Names) -> None:
 def rank_repository(found: Names) -> None:
     truth, result = found["truth"], found["found"]
     assert result.n_run == 4 < len(truth) == 18
-    assert max(truth[row.name] for row in result.ranking) > max(truth.values()) - 0.025
+    assert max(truth[row.name] for row in result) > max(truth.values()) - 0.025
     assert truth[result.best.name] > found["baseline"] + 0.02
     assert found["correlation"] > 0.7
     assert all("random labels" not in name for name in list(result.matches)[:9])

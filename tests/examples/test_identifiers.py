@@ -15,6 +15,7 @@ import pytest
 
 from consilience.exceptions import InvalidInputError, MissingDependencyError, TeacherError
 from consilience.labels import LabelSpace
+from consilience.methods import METHODS
 from consilience.teachers import Teacher
 from consilience.unify.unifier import Unifier
 
@@ -167,7 +168,7 @@ def test_correct_identifiers_are_not_outvoted_by_the_code_of_a_whole(
     need(*said)
 
     def consensus(method: str) -> str:
-        unifier = Unifier([identifier(name) for name in said], method=method, temperature=1.0)
+        unifier = Unifier([identifier(name) for name in said], method=METHODS[method](temperature=1.0))
         return str(unifier.label_space().classes[unifier.estimate(["text"]).argmax()])
 
     assert consensus("ce") == language

@@ -57,8 +57,8 @@ def test_the_path_is_next_to_the_model() -> None:
     ("change", "message"),
     [
         ({"consilience_card": 2}, "version 2; this release reads version 1"),
-        ({"consilience_card": True}, "version True"),
-        ({"consilience_card": "1"}, "version '1'"),
+        ({"consilience_card": True}, "consilience_card must be a whole number"),
+        ({"consilience_card": "1"}, "consilience_card must be a whole number"),
         ({"name": ""}, "name='' must be a text"),
         ({"name": 3}, "name=3 must be a text"),
         ({"name": "\ud800"}, "a text in it has half a character"),
@@ -67,8 +67,8 @@ def test_the_path_is_next_to_the_model() -> None:
         ({"details": {"deep": [{"n": 10**400}]}}, r"beyond 2\^53"),
         ({"classes": []}, "classes is empty"),
         ({"classes": ["a", "a"]}, "names a more than once"),
-        ({"classes": "ab"}, "classes as a list"),
-        ({"classes": {"0": "a"}}, "classes as a list"),
+        ({"classes": "ab"}, "classes must be a list"),
+        ({"classes": {"0": "a"}}, "classes must be a list"),
         ({"classes": ["a", 1]}, "mixes numbers and text"),
         ({"classes": ["a", "a\0"]}, "the name 'a.x00' with a NUL character"),
         ({"classes": [2**53 + 1, 0.5]}, r"the number 9007199254740993 is beyond 2\^53"),
@@ -90,7 +90,7 @@ def test_wrong_cards(change: dict[str, Any], message: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("key", ["name", "classes", "consilience_card"])
 def test_missing_keys(key: str, tmp_path: Path) -> None:
     path = put(tmp_path / "m.card.json", {k: v for k, v in GOOD.items() if k != key})
-    with pytest.raises(InvalidInputError, match=f"lacks ['\"]{key}"):
+    with pytest.raises(InvalidInputError, match=f"lacks '{key}'"):
         read_card(path)
 
 
@@ -100,7 +100,7 @@ def test_missing_keys(key: str, tmp_path: Path) -> None:
 def test_files_that_are_no_json_object(text: str, tmp_path: Path) -> None:
     path = tmp_path / "m.card.json"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
-    with pytest.raises(InvalidInputError, match=r"m.card.json (is not JSON|must hold a JSON object)"):
+    with pytest.raises(InvalidInputError, match=r"m.card.json( is not JSON|: It must be an object)"):
         read_card(path)
 
 

@@ -141,8 +141,8 @@ def test_it_survives_a_card() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "without 'size'.* must be an object with size, resize"),
-        ({"size": 8, "pad": 1}, "the unknown key 'pad'.* must be an object with size, resize"),
+        ({}, "must be an object with size, resize.*this one lacks 'size'"),
+        ({"size": 8, "pad": 1}, "must be an object with size, resize.*has the unknown key 'pad'"),
         (3, "must be an object"),
     ],
 )

@@ -96,7 +96,7 @@ def test_a_wrong_value_is_named_with_its_place(change: dict[Any, Any], words: st
 
 
 def test_a_record_lacks_something() -> None:
-    with pytest.raises(InvalidInputError, match="without 'name'"):
+    with pytest.raises(InvalidInputError, match="lacks 'name'"):
         MODEL({})
     with pytest.raises(InvalidInputError, match="must be an object"):
         MODEL([])

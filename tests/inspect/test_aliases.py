@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from consilience import AliasWarning, InvalidInputError, LabelSpace, Unifier, as_teacher, suggest_aliases
 from consilience.inspect.aliases import find_suggestions
-from consilience.inspect.spelling import spelling
-from consilience.unify.alias_warnings import warn_of_names
+from consilience.inspect.matching import spelling, warn_of_names
 
 Floats = NDArray[np.float64]
 LISTS = [
@@ -244,7 +243,7 @@ def test_the_result_prints_and_becomes_a_frame() -> None:
         ({"teachers": 0}, "give two or more"),
         ({"X": []}, "X has no rows"),
         ({"max_rows": 1}, "max_rows=1"),
-        ({"batch_size": 0}, "batch_size=0"),
+        ({"run": 7}, "run=7 must be"),
         ({"aliases": ["a"]}, "aliases is a list"),
     ],
 )

@@ -12,7 +12,9 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from consilience import InvalidInputError, LabelSpace, Unifier, as_teacher
-from consilience.inspect.compare import agreements, coverages
+from consilience.inspect.comparison import agreements, coverages
+from consilience.methods import CE
+from consilience.students import Logistic
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,7 @@ def test_accuracies_have_intervals(labelled: Any) -> None:
 
 def test_rows_of_a_class_that_nobody_knows_are_errors(digits: Any) -> None:
     y = digits["y"][:200].astype(object)
-    options: Any = {"methods": ["sd"], "balance": [False], "calibrate": [None], "self_label": [False]}
+    options: Any = {"methods": ["sd"], "balance": [False], "teacher_temperatures": [None], "self_label": [False]}
     unifier = Unifier(digits["teachers"], method="sd", balance=False, random_state=0)
     before = unifier.compare(digits["X"][:200], y, **options).rows[0].accuracy
     y[:8] = [*3 * ["ten"], *"abcde"]
@@ -91,7 +93,7 @@ def test_agreement_weighs_answers_by_who_is_likely_to_know() -> None:
     ]
     np.testing.assert_allclose(agreements(decided, packed, space), expected)
     failed = np.vstack([decided, [[-1, -1, -1]]])  # changes nothing for the others
-    np.testing.assert_allclose(agreements(failed, packed, space), [*expected, 0.0])
+    np.testing.assert_allclose(agreements(failed, packed, space), [*expected, np.nan])
 
 
 def test_coverage_is_the_effective_share_of_classes() -> None:
@@ -122,7 +124,7 @@ def test_without_labels_one_per_cent_decides(unlabelled: Any, gain: float, kept:
 
 def test_settings_in_use_are_compared_too(digits: Any) -> None:
     unifier = Unifier(digits["teachers"], method="mf-lf", balance="sqrt", random_state=0)
-    found = unifier.compare(digits["X"], methods=["sd"], balance=[True], calibrate=[None], self_label=[False])
+    found = unifier.compare(digits["X"], methods=["sd"], balance=[True], teacher_temperatures=[None], self_label=[False])
     assert found.current == "mf-lf, balanced by roots"
     assert sorted(row.name for row in found) == ["mf-lf, balanced by roots", "sd, balanced"]
     assert not hasattr(unifier, "student_")
@@ -139,7 +141,7 @@ def test_teachers_are_asked_once(digits: Any) -> None:
         as_teacher(counted, digits["teachers"]["low"].classes_, "low"),
         *list(digits["teachers"].values())[1:],
     ]
-    options: Any = {"methods": ["auto", "sd"], "calibrate": [None], "self_label": [False], "max_rows": 100}
+    options: Any = {"methods": ["auto", "sd"], "teacher_temperatures": [None], "self_label": [False], "max_rows": 100}
     found = Unifier(teachers, random_state=0).compare(digits["X"], **options)
     assert found.n_rows == 100
     assert sum(calls) == 100
@@ -149,12 +151,12 @@ def test_teachers_are_asked_once(digits: Any) -> None:
     assert [row.support for row in again] == [row.support for row in found]
 
 
-def decided_alone(digits: Any, unifier: Unifier, half: Any, **chosen: Any) -> Any:
+def decided_alone(digits: Any, unifier: Unifier, half: Any, learner: Any, **chosen: Any) -> Any:
     """What fits on either half decide about the other, without `compare`."""
     X = digits["X"]
     decided = np.empty(len(X), dtype=object)
     for part in (0, 1):
-        model = clone(unifier).set_params(student="logistic", **chosen).fit(X[half != part])
+        model = clone(unifier).set_params(student=learner, **chosen).fit(X[half != part])
         decided[half == part] = model.predict(X[half == part])
     return decided
 
@@ -166,24 +168,26 @@ def test_figures_are_those_of_fits_on_either_half(digits: Any) -> None:
     half = np.random.RandomState(0).permutation(len(digits["X"])) % 2
     for row in found:
         if row.method == "ce" and row.self_label:
-            chosen = {name: getattr(row, name) for name in ("method", "balance", "calibrate", "self_label")}
-            right = decided_alone(digits, unifier, half, **chosen) == digits["y"]
+            method = CE(teacher_temperatures=row.teacher_temperatures)
+            learner = Logistic(self_label=True)
+            right = decided_alone(digits, unifier, half, learner, method=method, balance=row.balance) == digits["y"]
             assert row.accuracy == right.mean(), row.name
 
 
 def test_the_loss_in_use_is_compared_except_with_self_labelling(digits: Any) -> None:
     X, y, options = digits["X"], digits["y"], {"method": "sd", "balance": False, "random_state": 0}
-    both: Any = {"methods": ["sd"], "balance": [False], "calibrate": [None], "self_label": [False, True]}
+    both: Any = {"methods": ["sd"], "balance": [False], "teacher_temperatures": [None], "self_label": [False, True]}
     accuracy = {}
     for loss in ("cross-entropy", "collision"):
-        for row in Unifier(digits["teachers"], loss=loss, **options).compare(X, y, **both):
+        found = Unifier(digits["teachers"], **options).compare(X, y, student=Logistic(loss=loss), **both)
+        for row in found:
             assert row.error is None  # self-labelling takes cross-entropy only
             accuracy[loss, row.self_label] = row.accuracy
     assert accuracy["collision", True] == accuracy["cross-entropy", True]
     assert accuracy["collision", False] != accuracy["cross-entropy", False]
     half = np.random.RandomState(0).permutation(len(digits["X"])) % 2
-    unifier = Unifier(digits["teachers"], loss="collision", **options)
-    assert accuracy["collision", False] == (decided_alone(digits, unifier, half) == y).mean()
+    alone = decided_alone(digits, Unifier(digits["teachers"], **options), half, Logistic(loss="collision"))
+    assert accuracy["collision", False] == (alone == y).mean()
 
 
 def test_rows_without_an_answer_are_left_out(digits: Any) -> None:
@@ -192,7 +196,7 @@ def test_rows_without_an_answer_are_left_out(digits: Any) -> None:
     for proba, _ in outputs:
         proba[::4] = np.nan
     stored = [as_teacher(proba, classes) for proba, classes in outputs]
-    found = Unifier(stored, random_state=0).compare(X, methods=["sd"], calibrate=[None], self_label=[False])
+    found = Unifier(stored, random_state=0).compare(X, methods=["sd"], teacher_temperatures=[None], self_label=[False])
     assert found.n_rows == 60
 
 
@@ -201,7 +205,7 @@ def test_own_methods_and_failures_are_named(digits: Any) -> None:
         return np.ones((len(logits), space.n_classes))  # rows do not sum to 1
 
     found = Unifier(digits["teachers"], random_state=0).compare(
-        digits["X"], methods=[broken], balance=[True], calibrate=[None], self_label=[False]
+        digits["X"], methods=[broken], balance=[True], teacher_temperatures=[None], self_label=[False]
     )
     assert [row.name for row in found] == ["auto, balanced", "broken, balanced"]
     assert "broken" in found.rows[1].error or "sum" in found.rows[1].error
@@ -214,7 +218,7 @@ def test_groups_that_share_no_class_are_remarked(digits: Any) -> None:
     pairs = ["zero", "one"], ["two", "three"]
     teachers = [LogisticRegression(max_iter=1000).fit(X[np.isin(y, c)], y[np.isin(y, c)]) for c in pairs]
     found = Unifier(teachers, random_state=0).compare(
-        X[np.isin(y, np.ravel(pairs))], methods=["auto"], calibrate=[None], self_label=[False]
+        X[np.isin(y, np.ravel(pairs))], methods=["auto"], teacher_temperatures=[None], self_label=[False]
     )
     assert found.n_groups == 2
     assert "2 groups of classes share no teacher" in str(found)
@@ -238,7 +242,7 @@ def test_it_prints_and_exports(labelled: Any) -> None:
         ({"methods": ["mfp"]}, "method='mfp' is unknown"),
         ({"balance": []}, "balance=.* must be a list"),
         ({"balance": ["no"]}, "balance='no' is unknown"),
-        ({"calibrate": [True]}, "calibrate=True is unknown"),
+        ({"teacher_temperatures": [True]}, "teacher_temperatures=True is unknown"),
         ({"max_rows": 2}, "max_rows=2 must be"),
         ({"y": [0, 1]}, "y has 2 labels and X has 300 rows"),
         ({"y": ["ten"] * 300}, r"y has 'ten' in row 0 \(300 such rows\), which is none of the classes"),
@@ -259,7 +263,7 @@ def test_stored_outputs_are_those_of_the_rows_compared(digits: Any) -> None:
     options: dict[str, Any] = {
         "methods": ["sd"],
         "balance": [False],
-        "calibrate": [None],
+        "teacher_temperatures": [None],
         "self_label": [False],
     }
     one, two = (
@@ -270,8 +274,8 @@ def test_stored_outputs_are_those_of_the_rows_compared(digits: Any) -> None:
 
 
 def test_options_of_one_method_do_not_hinder_another(digits: Any) -> None:
-    unifier = Unifier(digits["teachers"], method="ce", off_set=True, balance=False, random_state=0)
+    unifier = Unifier(digits["teachers"], method=CE(off_set=True), balance=False, random_state=0)
     found = unifier.compare(
-        digits["X"][:150], methods=["sd"], balance=[False], calibrate=[None], self_label=[False]
+        digits["X"][:150], methods=["sd"], balance=[False], teacher_temperatures=[None], self_label=[False]
     )
     assert [row.error for row in found] == [None, None]

@@ -14,6 +14,9 @@ from sklearn.preprocessing import StandardScaler
 
 from consilience import InvalidInputError, Unifier, as_teacher, estimate_soft_labels
 from consilience.exceptions import NotFittedError
+from consilience.methods import CE, Auto
+from consilience.students import Network
+from consilience.teachers import Sklearn
 
 SETS = {"low": [0, 1, 2, 3], "middle": [2, 3, 4, 5], "high": [4, 5, 0]}
 
@@ -39,14 +42,14 @@ def test_a_remark_tells_that_neighbours_were_mixed_in(digits: Any) -> None:
     assert any("neighbours" in one and weight in one for one in unified.explain(digits["X"][17]).remarks)
 
 
-@pytest.mark.parametrize("options", [{}, {"method": "ranks"}, {"method": "ce", "calibrate": "agreement"}])
-def test_a_row_that_fit_has_seen_has_the_soft_label_it_had(digits: Any, options: Any) -> None:
-    unified = Unifier(digits["teachers"], "logistic", n_neighbors=0, random_state=0, **options)
+@pytest.mark.parametrize("method", [Auto(n_neighbors=0), "ranks", CE(teacher_temperatures="agreement")])
+def test_a_row_that_fit_has_seen_has_the_soft_label_it_had(digits: Any, method: Any) -> None:
+    unified = Unifier(digits["teachers"], "logistic", method, random_state=0)
     found = unified.fit(digits["X"]).explain(digits["X"][17])
     soft = unified.soft_labels_[17]
     assert not any("neighbours" in remark for remark in found.remarks)
     # a new row has a rank of its own among those seen, so ranks differ a little
-    np.testing.assert_allclose(list(found.soft_label.values()), soft, atol=0.02 if not options else 0.01)
+    np.testing.assert_allclose(list(found.soft_label.values()), soft, atol=0.02 if isinstance(method, Auto) else 0.01)
     proba = unified.predict_proba(digits["X"][17:18])[0]
     np.testing.assert_allclose(list(found.proba.values()), proba)
     assert found.decision == unified.predict(digits["X"][17:18])[0]
@@ -62,7 +65,8 @@ def test_a_row_that_fit_has_seen_has_the_soft_label_it_had(digits: Any, options:
 
 def test_new_rows_are_ranked_among_those_seen(digits: Any) -> None:
     X = digits["X"]
-    unified = Unifier(digits["teachers"], "logistic", smoothing=0, random_state=0).fit(X[:400])
+    teachers = {name: Sklearn(model, smoothing=0) for name, model in digits["teachers"].items()}
+    unified = Unifier(teachers, "logistic", random_state=0).fit(X[:400])
     logits = unified.score_teachers(X)
     for row in (401, 402):
         expected = estimate_soft_labels(
@@ -114,7 +118,7 @@ def test_who_abstains_says_nothing(digits: Any) -> None:
 
 def test_backprop_has_no_soft_label(digits: Any) -> None:
     pytest.importorskip("torch")
-    unified = Unifier(digits["teachers"], train="backprop", random_state=0).fit(digits["X"][:60])
+    unified = Unifier(digits["teachers"], Network(train="backprop"), random_state=0).fit(digits["X"][:60])
     found = unified.explain(digits["X"][0])
     assert found.soft_label is None
     assert np.isnan(found.said[0].weight)

@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from consilience import ConsilienceWarning, InvalidInputError, Unifier  # noqa: E402
+from consilience import ConsilienceWarning, InvalidInputError, Run, Unifier  # noqa: E402
 from consilience._progress import silent  # noqa: E402
 from consilience.exceptions import ScoringError  # noqa: E402
 from consilience.nn import SoftCrossEntropy  # noqa: E402
@@ -100,9 +100,7 @@ def test_a_unifier_learns_what_it_learns_in_one_process_though_a_worker_dies(
             [model()],
             student(module, max_iter=8, standardize=True, **WHOLE),
             random_state=0,
-            memory=30_000,
-            progress=lambda *call: calls.append(call),
-            **more,
+            run=Run(memory=30_000, progress=lambda *call: calls.append(call), **more),
         )
         fitted.append(unifier.fit(X))
         assert ("training", 8, 8) in calls
@@ -171,7 +169,7 @@ def test_what_ray_train_cannot() -> None:
     with pytest.raises(InvalidInputError, match="has callbacks"):
         on_ray(student(callbacks=[object()]))
     with pytest.raises(InvalidInputError, match=r"student='LogisticRegression'.*no torch network"):
-        Unifier([model()], "logistic", engine="ray", engine_options={"train_workers": 2}).fit(X)
+        Unifier([model()], "logistic", run=Run(engine="ray", engine_options={"train_workers": 2})).fit(X)
 
 
 def model() -> Any:

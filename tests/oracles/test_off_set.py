@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
+from consilience import methods
 from consilience.kernels.compiled import kernel
 from consilience.kernels.elementary import FUSE
 from consilience.kernels.unify.off_set import off_set_logits, stationary
@@ -46,7 +47,7 @@ def test_it_is_where_weighting_anew_ends(seed: int) -> None:
     logits = 1.5 * rng.normal(size=(1, space.n_columns))
     if seed == 2:
         logits[0, space.block(2)] = np.nan
-    Q = estimate_soft_labels(logits, space, "ce", temperature=2.0, off_set=True)
+    Q = estimate_soft_labels(logits, space, methods.CE(temperature=2.0, off_set=True))
     place = {name: i for i, name in enumerate(space.classes.tolist())}
     for q, z in zip(Q, logits, strict=True):
         spoken = [i for i in range(space.n_teachers) if np.isfinite(z[space.block(i)]).all()]
@@ -67,7 +68,7 @@ def test_it_solves_its_linear_equations(scale: float) -> None:
     rng = np.random.default_rng(1)
     space = LabelSpace(random_lists(rng, 30, [12, 20, 9, 15, 25]), disconnected="error")
     logits = scale * rng.normal(size=(50, space.n_columns))
-    Q = estimate_soft_labels(logits, space, "ce", temperature=1.0, off_set=True)
+    Q = estimate_soft_labels(logits, space, methods.CE(temperature=1.0, off_set=True))
     right = np.zeros_like(Q)
     for i in range(space.n_teachers):
         own = space.columns[space.block(i)]
@@ -104,7 +105,7 @@ def test_a_long_chain_of_weak_links_neither_overflows_nor_vanishes(
 ) -> None:
     """Let logits fall by 90 from teacher to teacher, towards the first or the last, in any order of them."""
     space = LabelSpace([[i, i + 1] for i in order])
-    Q = estimate_soft_labels(np.tile(pair, (1, 30)), space, "ce", temperature=1.0, off_set=True)[0]
+    Q = estimate_soft_labels(np.tile(pair, (1, 30)), space, methods.CE(temperature=1.0, off_set=True))[0]
     Q = Q if pair[0] == 0.0 else Q[::-1]
     assert Q[0] == pytest.approx(1.0, abs=1e-12)
     assert np.log(Q[0] / Q[1]) == pytest.approx(90.0, rel=1e-9)
@@ -113,13 +114,17 @@ def test_a_long_chain_of_weak_links_neither_overflows_nor_vanishes(
 def test_a_link_of_no_mass_at_all_is_still_a_link() -> None:
     """Rule the shared class out by more than a float can tell: then the row is the first's own class."""
     space = LabelSpace([[0, 1], [1, 2]])
-    Q = estimate_soft_labels(np.array([[0.0, -2e3, 0.0, -1.0]]), space, "ce", temperature=1.0, off_set=True)
+    Q = estimate_soft_labels(
+        np.array([[0.0, -2e3, 0.0, -1.0]]), space, methods.CE(temperature=1.0, off_set=True)
+    )
     np.testing.assert_allclose(Q[0], [1, 0, 0], atol=1e-40)
 
 
 def test_ties_of_logits_as_large_as_floats_go() -> None:
     space = LabelSpace([[0, 1, 2], [1, 2, 3]])
     Q = estimate_soft_labels(
-        np.array([[1e308, 1e308, -1e308, 1e308, 0.0, -1e308]]), space, "ce", temperature=1.0, off_set=True
+        np.array([[1e308, 1e308, -1e308, 1e308, 0.0, -1e308]]),
+        space,
+        methods.CE(temperature=1.0, off_set=True),
     )
     np.testing.assert_allclose(Q[0], [0.5, 0.5, 0, 0], atol=1e-40)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,21 +14,22 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from consilience import methods
 from consilience._components import connected_classes
 from consilience.exceptions import ConvergenceWarning
 from consilience.labels import LabelSpace
-from consilience.soft_labels.estimate import Method, estimate_soft_labels
-from consilience.soft_labels.methods import METHODS
+from consilience.soft_labels.estimate import estimate_soft_labels
+from consilience.soft_labels.methods import SOLVERS
 
 Floats = NDArray[np.float64]
-Way = Method | Literal["off-set"]
+Way = str
 
 bounded = settings(
     max_examples=25, deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 # "off-set" is ce with off-set weighting
-WAYS = (*METHODS, "off-set")
+WAYS = (*SOLVERS, "off-set")
 row_by_row = pytest.mark.parametrize("method", WAYS)
 every_method = pytest.mark.parametrize("method", [*WAYS, "ranks", "auto"])
 between_components = pytest.mark.parametrize("method", [method for method in WAYS if method != "sd"])
@@ -66,13 +67,14 @@ def soft_labels(
 ) -> Floats:
     space = LabelSpace(lists, disconnected="ignore")
     if method == "off-set":
-        return estimate_soft_labels(logits, space, "ce", temperature=temperature, off_set=True)
+        return estimate_soft_labels(logits, space, methods.CE(temperature=temperature, off_set=True))
     with warnings.catch_warnings():
         if method in ("mf-p", "mf-lv"):  # weakly linked teachers take alternating least squares for ever
             warnings.simplefilter("ignore", ConvergenceWarning)
-        return estimate_soft_labels(
-            logits, space, method, temperature=temperature, max_iter=SHORT.get(method), ridge=ridge
-        )
+        options: dict[str, int | float] = {"max_iter": SHORT[method]} if method in SHORT else {}
+        if method == "mf-lv":
+            options["ridge"] = ridge
+        return estimate_soft_labels(logits, space, methods.METHODS[method](temperature, **options))
 
 
 def blocks(lists: list[list[int]]) -> list[slice]:

@@ -20,8 +20,7 @@ from consilience.kernels.rank.evidence import (
 )
 from consilience.kernels.transport.centres import class_sums
 from consilience.rank import GBC, LEEP, NCE, NLEEP, OTCE, HScore, LogME, TransRate
-from consilience.rank.features import principal_components
-from consilience.rank.metrics import EVIDENCE_TOL, warn_of_evidence
+from consilience.rank.metrics import EVIDENCE_TOL, principal_components, warn_of_evidence
 from consilience.rank.options import METRICS
 
 FEATURE_METRICS = ("logme", "h_score", "transrate", "gbc")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from consilience.exceptions import InvalidInputError
-from consilience.repository.names import check_name, folder_of, is_folder, is_inside
+from consilience.repository.entry import check_name, folder_of, inside, is_folder
 
 
 @pytest.mark.parametrize("name", ["birds", "Birds v1.2", "a", "7", "é-ü_x", "x" * 80])
@@ -47,4 +47,5 @@ def test_a_folder_is_that_of_one_spelling() -> None:
     "path", ["", "/a", "a/", "../a", "a/../b", "a/./b", "a\\b", "c:a", "a\nb", None, "x" * 1001]
 )
 def test_paths_that_leave_the_folder_are_refused(path: object) -> None:
-    assert not is_inside(path)
+    with pytest.raises(InvalidInputError, match="a path inside the folder"):
+        inside(path)

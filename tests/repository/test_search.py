@@ -11,7 +11,7 @@ import pytest
 
 from consilience import CrossTaskDistiller, Repository, Unifier
 from consilience.exceptions import ConsilienceWarning, InvalidInputError
-from consilience.repository.reference import read_references, write_reference
+from consilience.repository.description import read_references, write_reference
 from consilience.repository.shelf import Shelf
 from consilience.teachers.given import HasScoredTeachers
 
@@ -102,7 +102,7 @@ def test_a_damaged_description_counts_as_none(
     elif damage == "other":  # a good description, of another model
         file.write_bytes(other.read_bytes())
     else:
-        monkeypatch.setattr("consilience.repository.reference.MOST_DESCRIPTION", 10)
+        monkeypatch.setattr("consilience.repository.description.MOST_DESCRIPTION", 10)
     X, y = digits
     if damage != "huge":
         found = described.search(X[:100], y[:100], top=1)

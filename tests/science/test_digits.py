@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
-from consilience import Unifier, as_teacher
+from consilience import Unifier, as_teacher, students
 from consilience.students.make import named_student
 
 pytestmark = [
@@ -80,7 +80,7 @@ def run_trial(seed: int) -> dict[str, float]:
             unified = Unifier(teachers, "logistic", method, balance=balance, random_state=seed)
             name = f"{method}-bs" if balance else method
             accuracy[name] = unified.fit(digits.X_transfer).score(X_test, y_test)
-    labelled = Unifier(teachers, "logistic", "mf-lf", balance=True, self_label=True, random_state=seed)
+    labelled = Unifier(teachers, students.Logistic(self_label=True), "mf-lf", balance=True, random_state=seed)
     accuracy["mf-lf-bs, self-labelled"] = labelled.fit(digits.X_transfer).score(X_test, y_test)
     rows = trial.union_rows
     supervised = named_student("logistic").fit(digits.X_train[rows], digits.y_train[rows])

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from consilience import InvalidInputError, TeacherError, Unifier, as_teacher
+from consilience import InvalidInputError, Run, TeacherError, Unifier, as_teacher
 from consilience._validation import take_rows
 from consilience.scoring import batches, blocks
 from consilience.scoring.batches import BATCH_SECONDS, Pace
@@ -303,7 +303,7 @@ def test_another_method_asks_no_teacher_about_a_text_again(tmp_path: Path) -> No
             Function(second, ["en", "fr", "nl"], "second", output="costs", fingerprint=version),
         ]
         teachers[1] = join_classes(teachers[1], {"other": ["fr", "nl"]})
-        return Unifier(teachers, method=method, cache=tmp_path / "scores").estimate(TEXTS)
+        return Unifier(teachers, method=method, run=Run(cache=tmp_path / "scores")).estimate(TEXTS)
 
     soft = estimate("ce")
     assert sorted(asked) == sorted(TEXTS * 2)

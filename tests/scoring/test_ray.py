@@ -220,7 +220,7 @@ def test_a_store_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
         fingerprint = "v1"
 
         def predict_logits(self, rows: Any) -> Any:
-            from consilience.scoring import shelf
+            from consilience.scoring import store as shelf
 
             shelf._write = full
             return rising(rows)
@@ -255,10 +255,9 @@ def test_more_workers_than_there_is_room_for_are_told() -> None:
     import ray
 
     cpus = int(ray.cluster_resources()["CPU"])  # a machine that was removed may still be counted
-    groups = engine._groups(space_of(teachers()), engine.RayOptions(), Run(), {})
     with pytest.warns(ConsilienceWarning, match=f"room for {cpus} of {cpus + 2} workers"):
-        order = engine._in_which_order(ray, groups, 10, engine.RayOptions(workers=cpus + 2))
-    assert order == [0] * cpus
+        count = engine._how_many(ray, {"CPU": 1, "GPU": 0}, 10, engine.RayOptions(workers=cpus + 2))
+    assert count == cpus
 
 
 def test_what_cannot_be_sent() -> None:

@@ -14,17 +14,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 import consilience.soft_labels.estimate
+from consilience import methods
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.labels import LabelSpace
-from consilience.soft_labels.estimate import (
-    METHOD_NAMES,
-    Method,
-    balance_weights,
-    estimate_soft_labels,
-)
+from consilience.methods import METHODS
+from consilience.soft_labels.estimate import balance_weights, estimate_soft_labels
 from consilience.soft_labels.solver import LARGEST_LOGIT
 
-every_method = pytest.mark.parametrize("method", METHOD_NAMES)
+every_method = pytest.mark.parametrize("method", METHODS)
 
 
 @pytest.fixture
@@ -37,29 +34,25 @@ def logits(rows: int, columns: int = 7) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("method", "message"),
     [
         (
-            {"method": "mfp"},
-            r"method='mfp' is unknown; use 'auto', 'ranks', 'sd', 'ce', 'mf-p'.*Did you mean 'mf-p'\?",
+            "mfp",
+            r"method='mfp' is unknown; use 'auto', 'ranks', 'mf-lf', 'ce', 'mf-p'.*Did you mean 'mf-p'\?",
         ),
-        ({"temperature": 0}, r"temperature=0 must be a finite number above 0"),
-        ({"temperature": "3"}, r"temperature='3' must be a finite number above 0"),
-        ({"temperature": float("inf")}, r"temperature=inf must be a finite number above 0"),
-        ({"temperature": 1e-308}, r"temperature=1e-308 must be from 1e-6 to 1e6"),
-        ({"temperature": 1e308}, r"temperature=1e\+308 must be from 1e-6 to 1e6"),
-        ({"tol": -1e-3}, r"tol=-0.001 must be a finite number above 0"),
-        ({"max_iter": 0}, r"max_iter=0 must be a whole number of at least 1"),
-        ({"max_iter": 2.5}, r"max_iter=2.5 must be a whole number of at least 1"),
-        ({"ridge": 0.0}, r"ridge=0.0 must be a finite number above 0"),
-        ({"ridge": True}, r"ridge=True must be a finite number above 0"),
-        ({"off_set": None}, r"off_set=None is unknown; use True or False"),
-        ({"off_set": True, "method": "sd"}, r"off_set=True weights the terms of method='ce'; method is 'sd'"),
+        (methods.SD("3"), r"temperature='3' must be a finite number above 0"),
+        (methods.CE(float("inf")), r"temperature=inf must be a finite number above 0"),
+        (methods.Own(len, 1e-308), r"temperature=1e-308 must be from 1e-6 to 1e6"),
+        (methods.MFP(tol=-1e-3), r"tol=-0.001 must be a finite number above 0"),
+        (methods.MFLV(max_iter=2.5), r"max_iter=2.5 must be a whole number of at least 1"),
+        (methods.MFLV(ridge=True), r"ridge=True must be a finite number above 0"),
+        (methods.CE(off_set=None), r"off_set=None is unknown; use True or False"),
+        (methods.MFLF(n_neighbors=5), r"n_neighbors=5 compares rows of X.*use n_neighbors=0"),
     ],
 )
-def test_wrong_options_are_refused(space: LabelSpace, options: dict, message: str) -> None:
+def test_wrong_options_are_refused(space: LabelSpace, method: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        estimate_soft_labels(logits(2), space, **options)
+        estimate_soft_labels(logits(2), space, method)
 
 
 @pytest.mark.parametrize("shape", [(7,), (2, 6), (2, 7, 1)])
@@ -96,21 +89,21 @@ def test_logits_that_are_no_array_of_numbers_are_refused(space: LabelSpace, Z: A
 @every_method
 @pytest.mark.parametrize("temperature", [1e-6, 1.0, 1e6])
 def test_the_largest_and_smallest_numbers_give_probabilities(
-    space: LabelSpace, method: Method, temperature: float
+    space: LabelSpace, method: str, temperature: float
 ) -> None:
     limited = method in ("ce", "mf-lv", "mf-lf", "auto")
     largest = LARGEST_LOGIT * min(temperature, 1.0) if limited else 1.7e308
     Z = np.sign(logits(6)) * [[1e-308], [1e-30], [1.0], [1e30], [1e150], [largest]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        Q = estimate_soft_labels(Z, space, method, temperature=temperature)
+        Q = estimate_soft_labels(Z, space, METHODS[method](temperature))
     np.testing.assert_allclose(Q.sum(axis=1), 1.0, atol=1e-6)
     assert Q.min() >= 0
     Z[0] = np.nan  # abstentions do not hide what is too large
     for too_large in (1.01 * largest, -1.01 * largest) if limited else ():
         Z[5, 0] = too_large
         with pytest.raises(InvalidInputError, match=r"logits reach .*; at temperature .* the most is"):
-            estimate_soft_labels(Z, space, method, temperature=temperature)
+            estimate_soft_labels(Z, space, METHODS[method](temperature))
 
 
 def test_a_function_of_ones_own_estimates(space: LabelSpace) -> None:
@@ -124,7 +117,7 @@ def test_a_function_of_ones_own_estimates(space: LabelSpace) -> None:
             logits[0, 0] = 7.0
         return [[1.0, 0.0, 0.0, 0.0]] * len(logits)
 
-    Q = estimate_soft_labels(Z, space, first_class, temperature=2.0, progress=lambda *a: told.append(a))
+    Q = estimate_soft_labels(Z, space, methods.Own(first_class, 2.0), progress=lambda *a: told.append(a))
     assert Q.tolist() == [[1.0, 0.0, 0.0, 0.0]] * 5
     assert Q.flags.writeable
     np.testing.assert_array_equal(given[0], before)
@@ -154,20 +147,21 @@ def test_what_an_own_function_returns_is_checked(space: LabelSpace, answer: Any,
 
 
 @every_method
-def test_no_rows(space: LabelSpace, method: Method) -> None:
+def test_no_rows(space: LabelSpace, method: str) -> None:
     Q = estimate_soft_labels(np.empty((0, 7)), space, method)
     assert Q.shape == (0, 4)
 
 
-@pytest.mark.parametrize("method", [name for name in METHOD_NAMES if name != "ranks"])
-def test_one_teacher_is_believed(method: Method) -> None:
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "ranks"])
+def test_one_teacher_is_believed(method: str) -> None:
     p = np.array([[0.1, 0.6, 0.3], [0.2, 0.2, 0.6]])
-    Q = estimate_soft_labels(np.log(p), LabelSpace([[0, 1, 2]]), method, temperature=1.0, ridge=1e-9)
+    options = {"ridge": 1e-9} if method == "mf-lv" else {}
+    Q = estimate_soft_labels(np.log(p), LabelSpace([[0, 1, 2]]), METHODS[method](1.0, **options))
     np.testing.assert_allclose(Q, p, atol=1e-6)
 
 
 @every_method
-def test_one_class_per_teacher(method: Method) -> None:
+def test_one_class_per_teacher(method: str) -> None:
     space = LabelSpace([[0], [1], [2], [1]], disconnected="ignore")
     Q = estimate_soft_labels(logits(3, 4), space, method)
     # sd counts the teachers; the others have nothing to go by
@@ -176,12 +170,12 @@ def test_one_class_per_teacher(method: Method) -> None:
 
 
 @every_method
-def test_a_thousand_classes(method: Method) -> None:
+def test_a_thousand_classes(method: str) -> None:
     rng = np.random.default_rng(1)
     space = LabelSpace([np.arange(i * 90, i * 90 + 130) for i in range(12)])
     u = 2.0 * rng.normal(size=(3, space.n_classes))
     q = np.exp(u) / np.exp(u).sum(axis=1, keepdims=True)
-    Q = estimate_soft_labels(u[:, space.columns], space, method, temperature=1.0)
+    Q = estimate_soft_labels(u[:, space.columns], space, METHODS[method](1.0))
     assert Q.shape == (3, 1120)
     np.testing.assert_allclose(Q.sum(axis=1), 1.0)
     if method in ("ce", "mf-lf"):
@@ -189,7 +183,7 @@ def test_a_thousand_classes(method: Method) -> None:
 
 
 @every_method
-def test_a_row_on_which_all_abstain_is_uniform(space: LabelSpace, method: Method) -> None:
+def test_a_row_on_which_all_abstain_is_uniform(space: LabelSpace, method: str) -> None:
     Z = logits(5)
     Z[3] = np.nan
     Q = estimate_soft_labels(Z, space, method)
@@ -202,19 +196,19 @@ def test_a_row_on_which_all_abstain_is_uniform(space: LabelSpace, method: Method
 @pytest.mark.parametrize(
     ("method", "what"), [("ce", "gradient norm"), ("mf-p", "change per iteration"), ("mf-lv", "change per")]
 )
-def test_rows_that_stop_early_are_counted(space: LabelSpace, method: Method, what: str) -> None:
+def test_rows_that_stop_early_are_counted(space: LabelSpace, method: str, what: str) -> None:
     Z = logits(6)
     Z[[1, 4]] = np.nan  # nothing to solve: these two are not late
     with pytest.warns(
         ConvergenceWarning, match=rf"{method} stopped at max_iter=1 in 4 of 6 rows, with a {what}"
     ):
-        estimate_soft_labels(Z, space, method, tol=1e-12, max_iter=1)
+        estimate_soft_labels(Z, space, METHODS[method](tol=1e-12, max_iter=1))
 
 
 def test_input_is_left_alone_and_lists_are_welcome(space: LabelSpace) -> None:
     Z = logits(3)
     before = Z.copy()
-    for method in METHOD_NAMES:
+    for method in METHODS:
         Q = estimate_soft_labels(Z, space, method)
         np.testing.assert_allclose(estimate_soft_labels(Z.tolist(), space, method), Q, atol=1e-12)
         np.testing.assert_array_equal(Z, before)
@@ -223,14 +217,12 @@ def test_input_is_left_alone_and_lists_are_welcome(space: LabelSpace) -> None:
 def test_large_logits_do_not_overflow(space: LabelSpace) -> None:
     Z = np.tile([1e300, -1e300, 1e300, 1e300, -1e300, -1e300, 1e300], (2, 1))
     for method in ("sd", "ce", "mf-p"):
-        Q = estimate_soft_labels(Z, space, method, temperature=1.0)
+        Q = estimate_soft_labels(Z, space, METHODS[method](1.0))
         np.testing.assert_allclose(Q, [[0.5, 0.0, 0.5, 0.0]] * 2, atol=1e-6)
 
 
 @every_method
-def test_chunks_make_no_difference(
-    space: LabelSpace, method: Method, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunks_make_no_difference(space: LabelSpace, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Z = logits(10)
     Z[4:7, 3:5] = np.nan
     whole = estimate_soft_labels(Z, space, method)
@@ -244,7 +236,7 @@ def test_chunks_make_no_difference(
 def test_late_rows_of_all_chunks_are_counted(space: LabelSpace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consilience.soft_labels.estimate, "CHUNK_ROWS", 3)
     with pytest.warns(ConvergenceWarning, match=r"in 7 of 7 rows"):
-        estimate_soft_labels(logits(7), space, "ce", tol=1e-12, max_iter=1)
+        estimate_soft_labels(logits(7), space, methods.CE(tol=1e-12, max_iter=1))
 
 
 def test_weights_are_the_inverse_of_the_mean() -> None:

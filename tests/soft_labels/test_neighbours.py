@@ -10,11 +10,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import cohen_kappa_score
 from sklearn.neighbors import NearestNeighbors
 
-from consilience import InvalidInputError, Unifier, as_teacher, estimate_soft_labels
+from consilience import InvalidInputError, Run, Unifier, as_teacher, estimate_soft_labels, methods, students
 from consilience.rows import as_rows
 from consilience.soft_labels import neighbours, solver
 from consilience.soft_labels.neighbours import average_over_neighbours
-from consilience.unify.estimate import estimate
 
 K = 4
 
@@ -196,7 +195,7 @@ def test_a_unifier_averages_by_default_and_says_so(two_sites: Any) -> None:
     X, _, teachers = two_sites
     unified = Unifier(teachers, "logistic", random_state=0).fit(X)
     assert unified.neighbor_weight_ > 0.3
-    plain = Unifier(teachers, "logistic", n_neighbors=0, random_state=0).fit(X)
+    plain = Unifier(teachers, "logistic", random_state=0, method=methods.Auto(n_neighbors=0)).fit(X)
     assert plain.neighbor_weight_ == 0
     expected, weight = average(X, plain.soft_labels_, 10)
     assert unified.neighbor_weight_ == weight
@@ -221,13 +220,16 @@ def test_the_default_is_for_what_was_measured(
 ) -> None:
     X, _, teachers = two_sites
     for memory in (None, "20KB"):  # it does not hang on how much fits
-        unifier = Unifier(teachers, student, method, memory=memory)
-        assert (estimate(unifier, X).neighbor_weight > 0) == wanted
+        unifier = Unifier(teachers, student, method, run=Run(memory=memory))
+        assert (unifier.make_estimate(X).neighbor_weight > 0) == wanted
 
 
 def test_trees_learn_the_labels_of_each_row_alone(two_sites: Any) -> None:
     X, _, teachers = two_sites
-    unifier = Unifier(teachers, "forest", smoothing=0)
+    exact = [as_teacher(teacher) for teacher in teachers]
+    for teacher in exact:
+        teacher.smoothing = 0.0
+    unifier = Unifier(exact, "forest")
     space = unifier.label_space()
     Q = estimate_soft_labels(unifier.score_teachers(X), space, "auto")
     np.testing.assert_allclose(unifier.estimate(X), Q, atol=1e-7)
@@ -259,6 +261,8 @@ def test_rows_on_which_nobody_answers_take_no_part() -> None:
 def test_what_cannot_be_averaged_is_refused(two_sites: Any) -> None:
     X, _, teachers = two_sites
     with pytest.raises(InvalidInputError, match=r"n_neighbors=3 needs soft labels; use train='estimate'"):
-        Unifier(teachers, train="backprop", n_neighbors=3).fit(X)
+        Unifier(teachers, method=methods.Auto(n_neighbors=3), student=students.Network(train="backprop")).fit(
+            X
+        )
     with pytest.raises(InvalidInputError, match="n_neighbors"):
-        Unifier(teachers, n_neighbors=-1).fit(X)
+        Unifier(teachers, method=methods.Auto(n_neighbors=-1)).fit(X)

@@ -8,21 +8,21 @@ from numpy.typing import NDArray
 from scipy.optimize import approx_fprime
 from scipy.special import softmax
 
-from consilience import Unifier, as_teacher
+from consilience import Unifier, as_teacher, methods
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.unify.packed import make_layout
 from consilience.kernels.unify.ranks import rank_scores
 from consilience.labels import LabelSpace
+from consilience.methods import CE, Auto
 from consilience.soft_labels import pool as pooling
-from consilience.soft_labels.estimate import Method, check_options, estimate_soft_labels
-from consilience.soft_labels.methods import Options
+from consilience.soft_labels.estimate import estimate_soft_labels
 from consilience.soft_labels.solver import SoftLabelSolver
 
 Floats = NDArray[np.float64]
 
 SETS = [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 0, 1], [1, 3, 5, 0]]
 DISJOINT = [[0, 1, 2], [3, 4, 5]]
-OPTIONS = Options(temperature=1.0, tol=1e-8, max_iter=200, ridge=0.01, off_set=False)
+OPTIONS = CE(temperature=1.0)
 
 
 def crowd(
@@ -66,10 +66,7 @@ def test_teachers_without_a_common_class_are_put_together(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_pool_leans_to_what_predicts_the_others(seed: int) -> None:
     alike, unlike = crowd(SETS, seed), crowd(SETS, seed, scales=(0.3, 1.0, 6.0), shift=2.0)
-    weights = [
-        SoftLabelSolver(logits, space, "auto", check_options("auto")).weights
-        for space, logits, _ in (alike, unlike)
-    ]
+    weights = [SoftLabelSolver(logits, space, Auto()).weights for space, logits, _ in (alike, unlike)]
     assert weights[0] is not None
     assert weights[1] is not None
     assert weights[1]["ranks"] > weights[0]["ranks"] + 0.2
@@ -93,7 +90,7 @@ def test_the_pool_is_as_sure_as_the_ranks() -> None:
 def test_a_temperature_softens_the_pool(rows: int) -> None:
     space, logits, _ = crowd(SETS, 0, rows=rows)
     plain = estimate_soft_labels(logits, space, "auto")
-    soft = estimate_soft_labels(logits, space, "auto", temperature=2.0)
+    soft = estimate_soft_labels(logits, space, methods.Auto(temperature=2.0))
     expected = np.sqrt(plain) / np.sqrt(plain).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(soft, expected, atol=1e-9)
 
@@ -117,7 +114,7 @@ def test_only_methods_that_rank_take_a_reference() -> None:
 
 
 @pytest.mark.parametrize("method", ["ranks", "auto"])
-def test_a_reference_ranks_every_teacher_that_answers(method: Method) -> None:
+def test_a_reference_ranks_every_teacher_that_answers(method: str) -> None:
     space, logits, _ = crowd(SETS, 0, rows=30)
     silent = logits.copy()
     silent[:, space.block(2)] = np.nan
@@ -201,7 +198,7 @@ def test_rows_without_answers_choose_no_weights(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(pooling, "MOST_ROWS", 100)
     space, logits, _ = crowd(SETS, 0, scales=(0.3, 3.0), rows=80)
     padded = np.vstack([np.full((300, space.n_columns), np.nan), logits])
-    found = [SoftLabelSolver(z, space, "auto", check_options("auto")) for z in (logits, padded)]
+    found = [SoftLabelSolver(z, space, Auto()) for z in (logits, padded)]
     labels = [solver.solve(logits)[0] for solver in found]
     np.testing.assert_allclose(labels[1], labels[0], atol=1e-9)
     assert found[1].weights == pytest.approx(found[0].weights)
@@ -219,9 +216,9 @@ def test_a_warning_points_to_the_line_that_called_us() -> None:
     teachers = [
         as_teacher(logits[:, space.block(i)], classes=own, output="logits") for i, own in enumerate(SETS)
     ]
-    unifier = Unifier(teachers, "logistic", max_iter=1)
+    unifier = Unifier(teachers, "logistic", method=methods.Auto(max_iter=1))
     for call in (
-        lambda: estimate_soft_labels(logits, space, "auto", max_iter=1),
+        lambda: estimate_soft_labels(logits, space, methods.Auto(max_iter=1)),
         lambda: unifier.estimate(np.zeros((50, 1))),
         lambda: unifier.fit(np.zeros((50, 1))),
     ):

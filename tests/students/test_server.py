@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from consilience import SoftLabelClassifier, Unifier, as_teacher, load
+from consilience import Run, SoftLabelClassifier, Unifier, as_teacher, load
 from consilience.exceptions import InvalidInputError
 from consilience.students.model_repository import write_repository
 from consilience.students.ngrams import Ngrams
@@ -178,7 +178,7 @@ def test_a_port_that_is_taken(path: Path) -> None:
 
 def test_cards_of_models_from_servers_hold_no_host(path: Path, tmp_path: Path) -> None:
     with serving(path) as server:
-        unified = Unifier([as_teacher(server.url)], "logistic", cache=tmp_path / "cache").fit(X)
+        unified = Unifier([as_teacher(server.url)], "logistic", run=Run(cache=tmp_path / "cache")).fit(X)
         unified.save(tmp_path / "unified.onnx")
         card = (tmp_path / "unified.card.json").read_text()
         assert "127.0.0.1" not in card

@@ -14,10 +14,18 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
-from consilience import Unifier
+from consilience import Unifier, methods
 from consilience.exceptions import TeacherError
 from consilience.scoring.engine import observe
-from consilience.teachers import Function, Teacher, as_teacher, join_classes, rename_classes, split_classes
+from consilience.teachers import (
+    Function,
+    Precomputed,
+    Teacher,
+    as_teacher,
+    join_classes,
+    rename_classes,
+    split_classes,
+)
 
 X = np.random.default_rng(0).normal(size=(12, 3))
 CLASSES = ["ja", "nb", "nn", "no"]
@@ -232,10 +240,10 @@ def test_each_of_a_split_class_is_as_probable_against_others_as_the_whole() -> N
 
 
 def test_others_decide_within_a_split_class() -> None:
-    zoo = as_teacher(np.log([[0.05, 0.95]]), ["cat", "bird"], "zoo", output="logits")
-    aviary = as_teacher(np.log([[0.3, 0.7]]), ["owl", "wren"], "aviary", output="logits")
+    zoo = Precomputed(np.log([[0.05, 0.95]]), ["cat", "bird"], "zoo", output="logits", smoothing=0)
+    aviary = Precomputed(np.log([[0.3, 0.7]]), ["owl", "wren"], "aviary", output="logits", smoothing=0)
     split = split_classes(zoo, {"bird": ["owl", "wren"]})
-    unifier = Unifier([split, aviary], "logistic", method="ce", temperature=1.0, smoothing=0)
+    unifier = Unifier([split, aviary], "logistic", method=methods.CE(temperature=1.0))
     cat, owl, wren = unifier.estimate([[0]])[0]
     assert cat < owl < wren  # whole, "bird" would tie with what the aviary says of its own
 

@@ -310,7 +310,7 @@ def test_a_repository_searches_folders_of_texts(models: Path, tmp_path: Path) ->
     repository.add(models / "farm-1.5")
     repository.add(models / "insects")
     found = repository.search(ROWS[:30], ["left", "right"] * 15, top=1)
-    assert len(found.ranking.scored_teachers()) == 1
+    assert len(found.scored_teachers()) == 1
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience import Card, CrossTaskDistiller, Repository, Unifier, load, rank_teachers
+from consilience import Card, CrossTaskDistiller, Repository, Run, Unifier, load, rank_teachers
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import find_card, write_card
 from consilience.labels import LabelSpace
@@ -236,7 +236,7 @@ def test_unify_and_save_and_serve(
         output="logits",
         preprocess=PREPARE,
     )
-    unified = Unifier([function, pair], student=student(), memory=memory, random_state=0).fit(folder)
+    unified = Unifier([function, pair], student=student(), random_state=0, run=Run(memory=memory)).fit(folder)
     assert np.mean(unified.predict(folder) == np.array(Y)) > 0.9
     path = unified.save(tmp_path / "unified.onnx")
     card = find_card(path)

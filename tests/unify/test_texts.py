@@ -85,12 +85,12 @@ def test_the_student_learns_the_soft_labels_not_the_decisions(teachers: list[Any
     np.testing.assert_allclose(given["class_weights"], unified.class_weights_ / 3)
 
 
-@pytest.mark.parametrize("options", [{"self_label": True}, {"loss": "collision"}, {"balance": False}])
+@pytest.mark.parametrize("options", [{"self_label": True}, {"loss": "collision"}, {}])
 def test_every_way_to_train_it(teachers: list[Any], options: dict[str, Any]) -> None:
     told: list[tuple[str, int, int]] = []
-    unified = Unifier(
-        teachers, student(max_iter=5), random_state=0, progress=lambda *args: told.append(args), **options
-    ).fit(TEXTS)
+    run = Run(progress=lambda *args: told.append(args))
+    learner = student(max_iter=5, **options)
+    unified = Unifier(teachers, learner, balance=bool(options), random_state=0, run=run).fit(TEXTS)
     assert unified.score(*TEST) > 0.8
     times = 2 if "self_label" in options else 1
     assert [entry for entry in told if entry[0] == "training"] == [
@@ -99,7 +99,7 @@ def test_every_way_to_train_it(teachers: list[Any], options: dict[str, Any]) -> 
 
 
 def test_collision_trains_a_student_that_is_surer(teachers: list[Any], unified: Unifier) -> None:
-    collision = Unifier(teachers, student(), loss="collision", random_state=0).fit(TEXTS)
+    collision = Unifier(teachers, student(loss="collision"), random_state=0).fit(TEXTS)
     entropy = [
         -(p * np.log(np.maximum(p, 1e-300))).sum(axis=1).mean()
         for p in (collision.predict_proba(TEST[0]), unified.predict_proba(TEST[0]))
@@ -117,11 +117,6 @@ def test_students_of_numbers_are_refused_before_anybody_is_asked(name: str) -> N
         InvalidInputError, match=f"student='{name}' learns from numbers.* student='ngrams', or"
     ):
         Unifier([teacher, teacher], name).fit(TEXTS)
-
-
-def test_backprop_is_refused(teachers: list[Any]) -> None:
-    with pytest.raises(InvalidInputError, match="train='backprop' needs a torch student"):
-        Unifier(teachers, student(), train="backprop").fit(TEXTS)
 
 
 def test_one_seed_reproduces_the_whole(teachers: list[Any]) -> None:
@@ -144,7 +139,9 @@ def test_known_labels_and_a_cache(teachers: list[Any], tmp_path: Path) -> None:
 
     counted = Function(ask, teachers[0].classes, output="logits", fingerprint="1")
     for method in ("ce", "mf-p"):
-        unified = Unifier([counted, teachers[1]], student(max_iter=1), method, cache=tmp_path).fit(TEXTS, y)
+        unified = Unifier([counted, teachers[1]], student(max_iter=1), method, run=Run(cache=tmp_path)).fit(
+            TEXTS, y
+        )
     assert sum(calls) == len(TEXTS)
     assert unified.soft_labels_ is not None
     assert unified.soft_labels_[0, unified.classes_.tolist().index(LABELS[0])] == 1.0

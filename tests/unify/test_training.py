@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
-from consilience import Unifier
+from consilience import Run, Unifier
 
 pytest.importorskip("torch")
 pytest.importorskip("skorch")
@@ -30,9 +30,9 @@ def data() -> Any:
     return teachers, rows
 
 
-def unifier(teachers: Any, **options: Any) -> Unifier:
-    student = Network(max_iter=EPOCHS, patience=None, random_state=0)
-    return Unifier(teachers, student, memory="100KB", random_state=0, **options)
+def unifier(teachers: Any, method: str = "auto", self_label: bool = False, **options: Any) -> Unifier:
+    student = Network(max_iter=EPOCHS, patience=None, random_state=0, self_label=self_label)
+    return Unifier(teachers, student, method, random_state=0, run=Run(memory="100KB", **options))
 
 
 class StopAfter:

@@ -29,16 +29,20 @@ from consilience import (
     DisconnectedWarning,
     InvalidInputError,
     LabelSpaceError,
+    Run,
     TeacherError,
     Unifier,
     as_teacher,
     balance_weights,
     estimate_soft_labels,
+    methods,
     rank_teachers,
+    students,
 )
 from consilience.exceptions import NotFittedError
 from consilience.files.card import read_card
 from consilience.files.export import OPSET
+from consilience.methods import METHODS
 from consilience.soft_labels.teacher_temperatures import agreement_temperatures
 from consilience.students import Network
 from consilience.teachers import Onnx
@@ -68,6 +72,14 @@ def digits() -> dict[str, Any]:
     }
 
 
+def exact(digits: Any) -> list[Any]:
+    """Return teachers whose outputs are taken as they are."""
+    teachers = [as_teacher(teacher) for teacher in digits["teachers"]]
+    for teacher in teachers:
+        teacher.smoothing = 0.0
+    return teachers
+
+
 def small_net(n_features: int, n_classes: int) -> torch.nn.Module:
     return torch.nn.Sequential(
         torch.nn.Linear(n_features, 32), torch.nn.ReLU(), torch.nn.Linear(32, n_classes)
@@ -89,6 +101,11 @@ STUDENTS = {
 }
 
 
+def learner(name: str, **options: Any) -> Any:
+    """Return a student with options."""
+    return quick(**options) if name == "torch" else students.Logistic(**options)
+
+
 @pytest.mark.parametrize("student", STUDENTS)
 def test_every_kind_of_student_learns_all_classes_without_a_label(student: str, digits: Any) -> None:
     unified = Unifier(digits["teachers"], STUDENTS[student], random_state=0).fit(digits["X"])
@@ -105,17 +122,17 @@ def test_every_kind_of_student_learns_all_classes_without_a_label(student: str, 
 @pytest.mark.filterwarnings("ignore:mf-p stopped:consilience.ConvergenceWarning")
 @pytest.mark.parametrize("method", ["sd", "ce", "mf-p", "mf-lv", "mf-lf"])
 def test_soft_labels_are_those_of_the_method(method: Any, digits: Any) -> None:
-    unified = Unifier(digits["teachers"], "logistic", method, temperature=2.0, smoothing=0).fit(digits["X"])
+    unified = Unifier(exact(digits), "logistic", METHODS[method](2.0)).fit(digits["X"])
     packed = np.hstack([as_teacher(t).predict_logits(digits["X"]) for t in digits["teachers"]])
     packed = packed.astype(np.float32)  # what teachers say is kept in single precision
-    expected = estimate_soft_labels(packed, unified.label_space_, method, temperature=2.0)
+    expected = estimate_soft_labels(packed, unified.label_space_, METHODS[method](2.0))
     np.testing.assert_allclose(unified.soft_labels_, expected)
     np.testing.assert_allclose(unified.class_weights_, balance_weights(expected))
 
 
 @pytest.mark.parametrize("method", ["ce", "mf-p", "mf-lv", "mf-lf"])
 def test_backprop_learns_without_soft_labels(method: Any, digits: Any) -> None:
-    unified = Unifier(digits["teachers"], quick(), method, "backprop", random_state=0).fit(digits["X"])
+    unified = Unifier(digits["teachers"], quick(train="backprop"), method, random_state=0).fit(digits["X"])
     assert unified.soft_labels_ is None
     assert unified.n_iter_ == 30
     assert unified.score(digits["X_test"], digits["y_test"]) > 0.85
@@ -148,7 +165,9 @@ def test_balancing_leaves_the_mean_weight_of_a_row_at_one(digits: Any) -> None:
             return super().fit(X, y, sample_weight)
 
     for balance in (True, "sqrt", False):
-        Unifier(digits["teachers"], Weighed(), balance=balance, threshold=0).fit(digits["X"])
+        Unifier(digits["teachers"], students.Classifier(Weighed(), min_label=0), balance=balance).fit(
+            digits["X"]
+        )
     np.testing.assert_allclose(masses, len(digits["X"]))
 
 
@@ -164,7 +183,7 @@ def test_balancing_changes_the_student(digits: Any) -> None:
 def test_the_collision_loss_decides_where_soft_labels_do_not(student: str, digits: Any) -> None:
     """It learns all classes, and its student collides more often with the soft labels."""
     fitted = {
-        loss: Unifier(digits["teachers"], STUDENTS[student], balance=True, loss=loss, random_state=0).fit(
+        loss: Unifier(digits["teachers"], learner(student, loss=loss), balance=True, random_state=0).fit(
             digits["X"]
         )
         for loss in ("cross-entropy", "collision")
@@ -182,9 +201,12 @@ def test_the_collision_loss_decides_where_soft_labels_do_not(student: str, digit
 @pytest.mark.parametrize("student", ["logistic", "torch"])
 @pytest.mark.parametrize("balance", [True, False])
 def test_self_labelling_trains_on_fair_labels_too(student: str, balance: bool, digits: Any) -> None:
-    options = {"student": STUDENTS[student], "balance": balance, "random_state": 0}
-    once = Unifier(digits["teachers"], **options).fit(digits["X"])
-    twice = Unifier(digits["teachers"], **options, self_label=True).fit(digits["X"])
+    once, twice = (
+        Unifier(digits["teachers"], learner(student, self_label=again), balance=balance, random_state=0).fit(
+            digits["X"]
+        )
+        for again in (False, True)
+    )
     assert once.pseudo_labels_ is None
     labels = twice.pseudo_labels_
     np.testing.assert_allclose(labels.sum(axis=1), 1.0, atol=1e-6)
@@ -204,31 +226,32 @@ def boast(logits: Any, digits: Any) -> Any:
 @pytest.mark.parametrize("off_set", [True, False])
 def test_calibration_undoes_boasting(off_set: bool, digits: Any) -> None:
     unifier = Unifier(
-        digits["teachers"], method="ce", temperature=1.0, calibrate="agreement", off_set=off_set
+        digits["teachers"],
+        method=methods.CE(temperature=1.0, off_set=off_set, teacher_temperatures="agreement"),
     )
     logits = unifier.score_teachers(digits["X"])
     honest = unifier.estimate(digits["X"], logits=logits)
     corrected = unifier.estimate(digits["X"], logits=boast(logits, digits))
     np.testing.assert_allclose(corrected, honest, atol=1e-6)
-    unifier.set_params(calibrate=None)
+    unifier.set_params(method__teacher_temperatures=None)
     assert np.abs(unifier.estimate(digits["X"], logits=boast(logits, digits)) - honest).max() > 0.1
 
 
 def test_a_fit_keeps_the_temperatures_of_the_teachers(digits: Any) -> None:
-    unifier = Unifier(digits["teachers"], "logistic", calibrate="agreement")
+    unifier = Unifier(digits["teachers"], "logistic", method=methods.Auto(teacher_temperatures="agreement"))
     logits = unifier.score_teachers(digits["X"])
     temperatures = agreement_temperatures(logits, unifier.label_space())
     np.testing.assert_allclose(unifier.fit(digits["X"], logits=logits).temperatures_, temperatures)
     unifier.fit(digits["X"], logits=boast(logits, digits))
     np.testing.assert_allclose(unifier.temperatures_, temperatures * [1.0, 5.0, 0.2], rtol=1e-6)
-    unifier.set_params(calibrate=None).fit(digits["X"], logits=logits)
+    unifier.set_params(method__teacher_temperatures=None).fit(digits["X"], logits=logits)
     assert unifier.temperatures_.tolist() == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("train", ["estimate", "backprop"])
 def test_a_student_learns_from_calibrated_teachers(train: Any, digits: Any, tmp_path: Path) -> None:
-    options = {"method": "ce", "train": train, "random_state": 0, "calibrate": "agreement"}
-    unifier = Unifier(digits["teachers"], quick(), off_set=train == "estimate", **options)
+    method = methods.CE(off_set=train == "estimate", teacher_temperatures="agreement")
+    unifier = Unifier(digits["teachers"], quick(train=train), method, random_state=0)
     logits = unifier.score_teachers(digits["X"])
     proba = unifier.fit(digits["X"], logits=logits).predict_proba(digits["X_test"])
     boasted = unifier.fit(digits["X"], logits=boast(logits, digits)).predict_proba(digits["X_test"])
@@ -237,16 +260,16 @@ def test_a_student_learns_from_calibrated_teachers(train: Any, digits: Any, tmp_
     assert "calibration" in unifier.seconds_
     unifier.save(tmp_path / "unified.onnx")
     details = read_card(tmp_path / "unified.card.json").details
-    assert details["calibrate"] == "agreement"
+    assert details["teacher_temperatures"] == "agreement"
     assert details.get("off_set") == ("True" if train == "estimate" else None)
 
 
 def test_off_set_weighting_is_that_of_estimate_soft_labels(digits: Any) -> None:
-    unifier = Unifier(digits["teachers"], method="ce", off_set=True, smoothing=0)
+    unifier = Unifier(exact(digits), method=methods.CE(off_set=True))
     logits = unifier.score_teachers(digits["X"])
     Q = unifier.estimate(digits["X"], logits=logits)
     space = unifier.label_space()
-    np.testing.assert_allclose(Q, estimate_soft_labels(logits, space, "ce", off_set=True), atol=1e-7)
+    np.testing.assert_allclose(Q, estimate_soft_labels(logits, space, methods.CE(off_set=True)), atol=1e-7)
     assert np.abs(Q - estimate_soft_labels(logits, space, "ce")).max() > 0.01
 
 
@@ -255,7 +278,7 @@ def test_self_labelling_keeps_known_labels_and_leaves_out_rows_nobody_speaks_of(
     logits[:3] = np.nan
     y = np.full(len(logits), None, dtype=object)
     y[2:50] = digits["y"][2:50]
-    unified = Unifier(digits["teachers"], "logistic", self_label=True)
+    unified = Unifier(digits["teachers"], students.Logistic(self_label=True))
     with pytest.warns(CoverageWarning, match="abstains on 2 of"):
         unified.fit(digits["X"], y, logits=logits)
     assert np.isnan(unified.pseudo_labels_[:2]).all()
@@ -267,8 +290,8 @@ def test_self_labelling_keeps_known_labels_and_leaves_out_rows_nobody_speaks_of(
 def test_known_labels_are_pinned(missing: Any, digits: Any) -> None:
     y: list[Any] = [missing] * len(digits["X"])
     y[3], y[7] = "four", "one"
-    unified = Unifier(digits["teachers"], "logistic", n_neighbors=0).fit(digits["X"], y)
-    free = Unifier(digits["teachers"], "logistic", n_neighbors=0).fit(digits["X"])
+    unified = Unifier(digits["teachers"], "logistic", method=methods.Auto(n_neighbors=0)).fit(digits["X"], y)
+    free = Unifier(digits["teachers"], "logistic", method=methods.Auto(n_neighbors=0)).fit(digits["X"])
     expected = free.soft_labels_.copy()
     expected[[3, 7]] = np.eye(5)[[np.flatnonzero(unified.classes_ == c)[0] for c in ("four", "one")]]
     np.testing.assert_allclose(unified.soft_labels_, expected)
@@ -278,7 +301,7 @@ def test_known_labels_are_pinned(missing: Any, digits: Any) -> None:
 def test_known_labels_outweigh_wrong_teachers_in_backprop(method: Any, digits: Any) -> None:
     flat = [as_teacher(lambda X: np.zeros((len(X), 3)), ["zero", "one", "two"], "flat", output="logits")]
     flat.append(as_teacher(lambda X: np.zeros((len(X), 3)), ["two", "three", "four"], "b", output="logits"))
-    unified = Unifier(flat, quick(), method, "backprop", random_state=3).fit(digits["X"], digits["y"])
+    unified = Unifier(flat, quick(train="backprop"), method, random_state=3).fit(digits["X"], digits["y"])
     assert unified.score(digits["X_test"], digits["y_test"]) > 0.75
 
 
@@ -294,7 +317,7 @@ def test_known_labels_silence_loud_wrong_teachers_in_backprop(method: Any, digit
         )
         for names in (NAMES.tolist(), NAMES[:3].tolist())
     ]
-    unified = Unifier(loud, quick(), method, "backprop", random_state=3).fit(digits["X"], digits["y"])
+    unified = Unifier(loud, quick(train="backprop"), method, random_state=3).fit(digits["X"], digits["y"])
     assert unified.score(digits["X_test"], digits["y_test"]) > 0.75
     assert unified.predict_proba(digits["X"]).max(axis=1).mean() > 0.9  # a known label is nearly certain
 
@@ -364,10 +387,10 @@ def test_scores_can_be_used_again(digits: Any) -> None:
 
 def test_smoothing_keeps_ruled_out_classes_possible(digits: Any) -> None:
     sure = as_teacher(lambda X: np.tile([0.0, -50.0, 3.0, -7.0], (len(X), 1)), list("abcd"), output="logits")
-    smooth, plain = (
-        Unifier([sure], "logistic", "ce", temperature=1.0, smoothing=s).estimate(digits["X"])[0]
-        for s in (0.04, 0)
-    )
+    found = {}
+    for sure.smoothing in (0.04, 0.0):
+        found[sure.smoothing] = Unifier([sure], "logistic", methods.CE(1.0)).estimate(digits["X"])[0]
+    smooth, plain = found.values()
     np.testing.assert_allclose(plain, softmax([0.0, -50.0, 3.0, -7.0]), atol=1e-12)
     floored = np.maximum(plain, 0.04 / 4)
     np.testing.assert_allclose(smooth, floored / floored.sum(), atol=1e-8)
@@ -437,10 +460,9 @@ def test_a_student_that_missed_a_class_saves_all_columns(digits: Any, tmp_path: 
     never = as_teacher(
         lambda X: np.tile([0.0, -60.0], (len(X), 1)), ["zero", "unicorn"], "never", output="logits"
     )
+    never.smoothing = 0.0
     with pytest.warns(CoverageWarning, match="cannot predict"):
-        unified = Unifier([*digits["teachers"], never], "logistic", smoothing=0, random_state=0).fit(
-            digits["X"]
-        )
+        unified = Unifier([*exact(digits), never], "logistic", random_state=0).fit(digits["X"])
     teacher = Onnx(unified.save(tmp_path / "u.onnx"), floor=1e-12)
     proba = unified.predict_proba(digits["X_test"])
     assert (proba[:, unified.classes_ == "unicorn"] == 0).all()
@@ -468,7 +490,7 @@ def test_progress_tells_of_every_step(digits: Any) -> None:
     def progress(task: str, done: int, total: int) -> None:
         seen[task] = (done, total)
 
-    Unifier(digits["teachers"], quick(max_iter=3), progress=progress).fit(digits["X"])
+    Unifier(digits["teachers"], quick(max_iter=3), run=Run(progress=progress)).fit(digits["X"])
     assert seen.pop("neighbours") == seen.pop("soft labels") == (400, 400)
     assert seen == {"scoring": (1200, 1200), "training": (3, 3)}
 
@@ -484,19 +506,19 @@ def test_without_torch_the_default_is_a_scikit_learn_network(
     assert unified.score(digits["X_test"], digits["y_test"]) > 0.85
 
 
+BACKPROP = Network(train="backprop")
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"method": "mfp"}, "method='mfp' is unknown.*Did you mean 'mf-p'"),
-    ({"train": "backpropagation"}, "train=.*Did you mean 'backprop'"),
+    ({"student": Network(train="backpropagation")}, "train=.*Did you mean 'backprop'"),
     ({"balance": 1}, "balance=1 is unknown"),
-    ({"temperature": 0}, "temperature=0 must be a finite number above 0"),
-    ({"loss": "collison"}, "loss='collison' is unknown"),
-    ({"loss": "collision", "train": "backprop"}, "has the method's own loss"),
-    ({"self_label": 1}, "self_label=1 is unknown"),
-    ({"self_label": True, "train": "backprop"}, "needs train='estimate' and loss='cross-entropy'"),
-    ({"self_label": True, "loss": "collision"}, "they are 'estimate' and 'collision'"),
-    ({"smoothing": -1}, "smoothing=-1 must be a finite number of at least 0"),
-    ({"smoothing": 1}, "smoothing=1 must be below 1"),
-    ({"batch_size": 0}, "batch_size=0 must be a whole number"),
+    ({"method": methods.CE(0)}, "temperature=0 must be a finite number above 0"),
+    ({"student": students.Logistic(loss="collison")}, "loss='collison' is unknown"),
+    ({"student": Network(loss="collision", train="backprop")}, "has the method's own loss"),
+    ({"student": students.Logistic(self_label=1)}, "self_label=1 is unknown"),
+    ({"student": Network(self_label=True, train="backprop")}, "needs train='estimate' and loss='cross-ent"),
+    ({"student": Network(self_label=True, loss="collision")}, "they are 'estimate' and 'collision'"),
+    ({"run": Run(rows_per_call=0)}, "rows_per_call=0 must be a whole number"),
+    ({"run": {"memory": 3}}, "must be a consilience.Run or None"),
     ({"teachers": []}, "teachers is empty"),
     ({"teachers": "a.onnx"}, "a.onnx cannot be read"),
     ({"teachers": {7}}, "teachers is a set; give a list of teachers"),
@@ -504,23 +526,19 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"student": 3}, "student is a int"),
     ({"student": LogisticRegression}, "student is the class LogisticRegression"),
     ({"student": RidgeClassifier()}, "RidgeClassifier has no predict_proba"),
-    ({"train": "backprop", "method": "sd"}, "'sd' has no backprop form"),
-    ({"train": "backprop", "balance": True}, "balance=True needs soft labels"),
-    ({"train": "backprop", "balance": "sqrt"}, "balance='sqrt' needs soft labels"),
-    ({"train": "backprop", "student": "forest"}, "needs a torch student"),
-    ({"calibrate": True}, "calibrate=True is unknown; use None or 'agreement'"),
-    ({"calibrate": "agreament"}, "Did you mean 'agreement'"),
-    ({"off_set": 1}, "off_set=1 is unknown"),
-    ({"off_set": True}, "off_set=True weights the terms of method='ce'; method is 'auto'"),
-    ({"off_set": True, "method": "ce", "train": "backprop"}, "off_set=True needs soft labels"),
-    ({"off_set": True, "method": len}, "method is 'len'"),
-    ({"train": "backprop", "method": len}, "'len' has no backprop form"),
-    ({"train": "backprop", "max_iter": 5}, "max_iter=5 needs soft labels"),
-    ({"max_iter": 0}, "max_iter=0 must be a whole number"),
-    ({"tol": 0}, "tol=0 must be a finite number above 0"),
-    ({"tol": 0.1, "method": len}, "give your own method its own"),
-    ({"temperature": 1e-308}, "temperature=1e-308 must be from 1e-6 to 1e6"),
-    ({"temperature": 1e308}, r"temperature=1e\+308 must be from 1e-6 to 1e6"),
+    ({"student": BACKPROP, "method": "sd"}, "method='sd' has no loss of its own"),
+    ({"student": BACKPROP, "balance": True}, "balance=True needs soft labels"),
+    ({"student": BACKPROP, "balance": "sqrt"}, "balance='sqrt' needs soft labels"),
+    ({"student": BACKPROP, "method": methods.CE(off_set=True)}, "off_set=True needs soft labels"),
+    ({"student": BACKPROP, "method": len}, "method='len' has no loss of its own"),
+    ({"student": BACKPROP, "method": methods.CE(max_iter=5)}, "max_iter=5 needs soft labels"),
+    ({"method": methods.MFLF(teacher_temperatures=True)}, "=True is unknown; use None or 'agreement'"),
+    ({"method": methods.MFLF(teacher_temperatures="agreament")}, "Did you mean 'agreement'"),
+    ({"method": methods.CE(off_set=1)}, "off_set=1 is unknown"),
+    ({"method": methods.CE}, "is unknown; use 'auto'"),
+    ({"method": methods.CE(max_iter=0)}, "max_iter=0 must be a whole number"),
+    ({"method": methods.MFP(tol=0)}, "tol=0 must be a finite number above 0"),
+    ({"method": methods.Own(len, temperature=1e308)}, r"temperature=1e\+308 must be from 1e-6 to 1e6"),
 ]
 
 
@@ -613,13 +631,17 @@ def test_teachers_are_a_list_a_dict_a_ranking_or_one(digits: Any) -> None:
 
 def frozen(unifier: Unifier) -> dict[str, Any]:
     """Return a deep copy of everything that the estimator holds, except teachers and student themselves."""
-    held = {name: value for name, value in vars(unifier).items() if name not in ("teachers", "student")}
-    same = {name: held.pop(name) for name in ("teachers_", "label_space_", "student_")}
+    held = {
+        name: value for name, value in vars(unifier).items() if name not in ("teachers", "student", "method")
+    }
+    same = {name: held.pop(name) for name in ("teachers_", "label_space_", "student_", "method_")}
     return {**copy.deepcopy(held), **{name: (id(value), value) for name, value in same.items()}}
 
 
 def test_only_a_fit_that_succeeds_changes_a_fitted_estimator(digits: Any) -> None:
-    unifier = Unifier(digits["teachers"], "logistic", calibrate="agreement", random_state=0).fit(digits["X"])
+    unifier = Unifier(
+        digits["teachers"], "logistic", random_state=0, method=methods.Auto(teacher_temperatures="agreement")
+    ).fit(digits["X"])
     before, proba = frozen(unifier), unifier.predict_proba(digits["X_test"])
     logits = unifier.score_teachers(digits["X_test"])
     logits[:7, :3] = np.nan
@@ -639,7 +661,7 @@ def test_only_a_fit_that_succeeds_changes_a_fitted_estimator(digits: Any) -> Non
             unifier.fit(digits["X_test"], y, logits=logits)
     unifier.student = "logistic"
     after = frozen(unifier)
-    unifier.temperature = 1.0  # an option for the next fit
+    unifier.balance = False  # an option for the next fit
     assert after.keys() == before.keys()
     for name in before:
         np.testing.assert_equal(after[name], before[name], err_msg=name)
@@ -671,7 +693,7 @@ def test_a_method_of_ones_own(digits: Any, tmp_path: Path) -> None:
 
 
 def test_the_stopping_rule_reaches_the_method(digits: Any) -> None:
-    unifier = Unifier(digits["teachers"], "logistic", "ce", tol=1e-12, max_iter=1)
+    unifier = Unifier(digits["teachers"], "logistic", methods.CE(tol=1e-12, max_iter=1))
     with pytest.warns(ConvergenceWarning, match=r"max_iter=1 .*\(tol 1.0e-12\). Raise it, or tol"):
         unifier.fit(digits["X"])
-    unifier.set_params(tol=1e-8, max_iter=200).fit(digits["X"])
+    unifier.set_params(method__tol=1e-8, method__max_iter=200).fit(digits["X"])

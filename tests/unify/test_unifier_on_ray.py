@@ -13,7 +13,7 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
-from consilience import InvalidInputError, Unifier, as_teacher
+from consilience import InvalidInputError, Run, Unifier, as_teacher
 
 X, y = load_iris(return_X_y=True)
 
@@ -36,14 +36,15 @@ def teachers() -> list[Any]:
 def unifier(engine: str = "local", given: Any = None, **options: Any) -> Unifier:
     if engine == "ray":
         options["engine_options"] = {"workers": 1, "timeout": 60}
-    return Unifier(given or teachers(), student="logistic", engine=engine, random_state=0, **options)
+    run = Run(engine=engine, **options)
+    return Unifier(given or teachers(), student="logistic", random_state=0, run=run)
 
 
 @pytest.mark.parametrize("memory", [None, 1000], ids=["in memory", "block by block"])
 def test_soft_labels_are_those_of_one_machine(memory: Any, ray: Any) -> None:
     given = [*teachers(), as_teacher(np.eye(3)[y] * 0.8 + 0.1, [0, 1, 2], "given", output="logits")]
     found, want = (
-        unifier(engine, given, memory=memory, batch_size=32).estimate(X) for engine in ("ray", "local")
+        unifier(engine, given, memory=memory, rows_per_call=32).estimate(X) for engine in ("ray", "local")
     )
     np.testing.assert_array_equal(found, want)
 
@@ -59,7 +60,7 @@ def test_the_engine_is_checked() -> None:
     with pytest.raises(InvalidInputError, match="engine='rey' is unknown"):
         unifier("rey").fit(X)
     with pytest.raises(InvalidInputError, match="engine_options= are for engine='ray'"):
-        Unifier(teachers(), engine_options={"workers": 2}).fit(X)
+        Unifier(teachers(), run=Run(engine_options={"workers": 2})).fit(X)
 
 
 def test_the_command(ray: Any, tmp_path: Path) -> None:

@@ -19,13 +19,12 @@ from rich.markup import escape as escape_markup
 from consilience._words import counted, shorten, visible
 from consilience.cli.log import current
 from consilience.cli.progress import progress_bars as progress_bars
-from consilience.inspect.truth import read_truth
+from consilience.inspect.evaluate import read_truth
 from consilience.labels import BETWEEN_GROUPS, LabelSpace, read_labels
 from consilience.students.estimator import student_name
 
 if TYPE_CHECKING:
     from consilience.cluster.clustering import CollisionClustering
-    from consilience.unify.estimate import Estimate
     from consilience.unify.unifier import Unifier
 
 WIDTH = 110
@@ -123,8 +122,6 @@ def show_space(view: Mapping[str, Any]) -> None:
         if not unshared:
             out.print("At least two teachers know every class.")
     _show_components(view["components"])
-    if "suggestions" in view:
-        _show_suggestions(view["suggestions"], view["out"])
 
 
 def _show_components(groups: Sequence[Sequence[Any]]) -> None:
@@ -141,33 +138,9 @@ def _show_components(groups: Sequence[Sequence[Any]]) -> None:
     )
 
 
-def _show_suggestions(found: Mapping[str, Any], written: str | None) -> None:
-    """Draw what `AliasSuggestions.to_dict` returns."""
-    from consilience.inspect.suggestions import same_class_table, same_name_table
-
-    out = console()
-    parts = (
-        ("Names that are likely one class", same_class_table(found)),
-        ("Names that are likely two classes", same_name_table(found)),
-    )
-    for title, (head, *rows) in parts:
-        out.print(f"\n[bold]{title}[/]")
-        if not rows:
-            out.print(f"None, by what the teachers say about {counted(found['n_rows'], 'row')}.")
-            continue
-        table = plain_table(*(f">{name}" if name in ("agreement", "spelling") else name for name in head))
-        for cells in rows:
-            table.add_row(*map(escape, cells))
-        out.print(table)
-    if written is not None:
-        out.print(
-            f"\nThe aliases are in {escape(written)}. Look at the rows before you use them.", soft_wrap=True
-        )
-
-
 def unifier_view(
     unifier: Unifier,
-    estimate: Estimate,
+    estimate: Any,
     kinds: Sequence[str],
     n_rows: int,
     y: Any,
@@ -179,7 +152,7 @@ def unifier_view(
     ----------
     unifier : Unifier
         Fitted, unless only soft labels were asked for.
-    estimate : Estimate
+    estimate : Estimate, or what has the same attributes
         Its soft labels, and how they came about.
     kinds : sequence of str
         The kind of each teacher's file, such as ``"onnx"``.
@@ -190,7 +163,7 @@ def unifier_view(
     test : (X, y) or None
         Rows to measure the student's accuracy on.
     """
-    space = estimate.label_space
+    space = estimate.space
     student = getattr(unifier, "student_", None)
     accuracy, n_test = None, 0
     if test and student:
@@ -219,13 +192,13 @@ def unifier_view(
         "classes": space.classes.tolist(),
         "n_rows": n_rows,
         "n_labels": 0 if y is None else int((space.encode(y) >= 0).sum()),
-        "method": unifier.method,
-        "train": unifier.train,
-        "temperature": unifier.resolved_temperature,
+        "method": estimate.method.name,
+        "train": "estimate" if student is None else student.train,
+        "temperature": estimate.method.temperature,
         "pool_weights": estimate.pool_weights,
         "neighbor_weight": estimate.neighbor_weight,
-        "calibrated": unifier.calibrate is not None,
-        "off_set": unifier.off_set,
+        "calibrated": estimate.method.teacher_temperatures is not None,
+        "off_set": getattr(estimate.method, "off_set", False),
         "seed": unifier.random_state,
         "student": None if student is None else student_name(student),
         "encoding": encoding_view(unifier),
@@ -309,7 +282,7 @@ def clusters_view(model: CollisionClustering, X: Any, y: Any, truth: Any) -> dic
     truth : (n,) array or None
         Classes to compare with; rows without one are left out.
     """
-    from consilience.cluster.accuracy import cluster_agreement
+    from consilience.cluster.report import cluster_agreement
 
     confidence = model.predict_proba(X).max(axis=1)
     labelled = np.full(len(X), False) if y is None else read_labels(y, at_least=0).known

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from consilience._optional import installed
 from consilience._progress import Progress, silent
 from consilience._validation import check_choice, check_count
-from consilience.soft_labels.methods import METHODS
+from consilience.methods import MFLF
+from consilience.soft_labels.methods import SOLVERS
 from consilience.teachers import Teacher, as_teacher
 from consilience.unify.unifier import Unifier
 
@@ -53,7 +54,7 @@ ALL: dict[str, tuple[str, Family]] = {
     "SD-BS": ("sd", "BS"),
     **{
         f"{method.upper()}-{family}": (method, family)
-        for method in METHODS
+        for method in SOLVERS
         if method != "sd"
         for family in ("E", "BS", "BP")
     },
@@ -289,13 +290,17 @@ def _unify(
     """Unify the teachers in one way, and measure the result on the test rows."""
     X, y, split, seed = data
     method, family = ALL[name]
+    learner: Any = student
+    if family == "BP":
+        from consilience.students import Network
+
+        learner = Network(train="backprop")
     started = time.perf_counter()
     model = Unifier(
         teachers,
-        student,
-        method,  # type: ignore[arg-type]
-        "backprop" if family == "BP" else "estimate",
-        family == "BS",
+        learner,
+        method,
+        balance=family == "BS",
         disconnected="ignore",  # the demonstration itself says what disjoint label sets mean
         random_state=seed,
     ).fit(X[split.transfer], logits=logits)
@@ -332,7 +337,7 @@ def _supervised(data: _Data, student: str) -> tuple[float, float]:
     # every row has a label, which fixes its soft label: the teacher's output has no effect
     teacher = as_teacher(np.zeros((len(rows), len(NAMES))), NAMES, "nobody", output="logits")
     started = time.perf_counter()
-    model = Unifier([teacher], student, balance=False, temperature=1.0, random_state=seed)
+    model = Unifier([teacher], student, MFLF(temperature=1.0), balance=False, random_state=seed)
     model.fit(X[rows], y[rows])
     seconds = time.perf_counter() - started
     return float((model.predict(X[split.test]) == y[split.test]).mean()), seconds

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from consilience._optional import lazy
 
 if TYPE_CHECKING:
-    from consilience.cluster.accuracy import clustering_accuracy
     from consilience.cluster.classifier import CollisionClassifier
     from consilience.cluster.clustering import CollisionClustering
     from consilience.cluster.options import (
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
         Own,
         Softmax,
     )
+    from consilience.cluster.report import clustering_accuracy
 
 __all__ = [
     "GCE",
@@ -47,6 +47,6 @@ __getattr__, __dir__ = lazy(
         **dict.fromkeys(__all__, "options"),
         "CollisionClassifier": "classifier",
         "CollisionClustering": "clustering",
-        "clustering_accuracy": "accuracy",
+        "clustering_accuracy": "report",
     },
 )

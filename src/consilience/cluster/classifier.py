@@ -1,8 +1,15 @@
-"""Classify: a classifier that learns from soft labels, or from hard labels some of which are wrong."""
+"""Classify: a classifier that learns from soft labels, or from hard labels some of which are wrong.
+
+How many are wrong, the weight decay and the scale of features can be chosen by the likelihood of held-out
+labels. No clean label is needed: a model that knows the true classes better also predicts noisy labels
+better, once its predictions are mixed with the noise.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,19 +17,38 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from consilience._validation import as_random_state, check_fitted, check_transition, validated_rows
-from consilience.cluster.noise import DEFAULT_DECAY, RowLoss, choose_noise, fit_linear
+from consilience.cluster.losses import mean_loss
 from consilience.cluster.options import GCE, ClassifierOptions, GeneralisedCollision, Network, Softmax
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
+from consilience.inspect.evaluate import evaluate
+from consilience.inspect.report import report
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import (
+    NoiseEstimate,
     collision_from_logits,
+    estimate_noise,
     gce_from_logits,
     shannon_from_logits,
     uniform_transition,
 )
-from consilience.kernels.linear_model import column_moments
+from consilience.kernels.held_out import held_out_folds
+from consilience.kernels.linear_model import LinearFit, column_moments, linear_logits, minimise_linear
 from consilience.run import Run, resolve_run
 from consilience.students.training import encode_validation, encoder_of, read_soft_labels
+
+# logits and targets (n, K) -> (losses (n,), their gradient (n, K))
+RowLoss = Callable[[Floats, Floats], tuple[Floats, Floats]]
+
+DEFAULT_DECAY = 0.01
+_FOLDS = 3
+_FIRST_RATE = 0.5
+_CLOSE = 0.1  # rates that differ by less train almost the same model
+_FIRST_DECAYS = 0.1, 0.01
+_FACTOR = 10**0.5
+_PATIENCE = 2  # steps in a row that gain nothing
+# fits of the search may stop earlier than the last one
+_MAX_ITER, _LOOSER = 100, 5.0
+_LEAST_DECAY, _MOST_DECAY = 1e-5, 10.0
 
 
 class CollisionClassifier(ClassifierOptions, ClassifierMixin, BaseEstimator):
@@ -71,6 +97,8 @@ class CollisionClassifier(ClassifierOptions, ClassifierMixin, BaseEstimator):
     (True, True)
     """
 
+    evaluate, report = evaluate, report
+
     def fit(self, X: Any, y: Any) -> CollisionClassifier:
         """Train on rows X and their labels.
 
@@ -110,26 +138,23 @@ class CollisionClassifier(ClassifierOptions, ClassifierMixin, BaseEstimator):
         """Return probabilities (n, K) in the order of `classes_`."""
         check_fitted(self, "classes_")
         rows = self._check_rows(X, reset=False)
-        if isinstance(self.model_, Softmax):
-            logits = rows @ self.coef_.T + self.intercept_
-        else:
-            logits = self.student_.predict_logits(rows)
+        linear = isinstance(self.model_, Softmax)
+        logits = rows @ self.coef_.T + self.intercept_ if linear else self.student_.predict_logits(rows)
         return np.asarray(softmax(logits, axis=1))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class (n,) of each row."""
-        proba = self.predict_proba(X)
-        return np.asarray(self.classes_[proba.argmax(axis=1)])
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     @property
     def _learns_noise(self) -> bool:
         return isinstance(self.noise, str)
 
     def _check_rows(self, X: Any, *, reset: bool) -> NDArray[Any]:
-        if isinstance(self.model_, Softmax):
-            return validated_rows(self, X, reset=reset, dtype=(np.float64, np.float32))
-        # integers stay integers, for embeddings; the size of images may vary after training
-        return validated_rows(self, X, reset=reset, dtype=None, allow_nd=True)
+        # for networks, integers stay integers, for embeddings; the size of images may vary after training
+        linear = isinstance(self.model_, Softmax)
+        dtype = (np.float64, np.float32) if linear else None
+        return validated_rows(self, X, reset=reset, dtype=dtype, allow_nd=not linear)
 
     def _targets(self, y: Any) -> Floats:
         """Return the labels as observed, (n, K), and set `classes_` and `transition_`."""
@@ -156,7 +181,11 @@ class CollisionClassifier(ClassifierOptions, ClassifierMixin, BaseEstimator):
         self.noise_rate_, self.transition_ = rate, uniform_transition(len(self.classes_), rate)
 
     def _fit_linear(self, options: Softmax, X: NDArray[Any], observed: Floats) -> None:
-        loss = _row_loss(self.resolved("loss"))
+        chosen_loss = self.resolved("loss")
+        loss: RowLoss = shannon_from_logits
+        if isinstance(chosen_loss, GeneralisedCollision | GCE):
+            of_logits = gce_from_logits if isinstance(chosen_loss, GCE) else collision_from_logits
+            loss = partial(of_logits, q=float(chosen_loss.q))
         stop: dict[str, Any] = {"max_iter": int(options.max_iter), "tol": float(options.tol)}
         self.weight_decay_ = DEFAULT_DECAY if options.weight_decay is None else float(options.weight_decay)
         self.standardize_: bool | str = True if options.standardize is None else options.standardize
@@ -206,15 +235,6 @@ class CollisionClassifier(ClassifierOptions, ClassifierMixin, BaseEstimator):
         self.objective_ = float(student.history_[-1]["train_loss"])
 
 
-def _row_loss(loss: Any) -> RowLoss:
-    """Return the loss of logits and soft labels (n, K)."""
-    if isinstance(loss, GeneralisedCollision):
-        return lambda logits, target: collision_from_logits(logits, target, float(loss.q))
-    if isinstance(loss, GCE):
-        return lambda logits, target: gce_from_logits(logits, target, float(loss.q))
-    return shannon_from_logits
-
-
 def _scaled(X: NDArray[Any], standardize: bool | str) -> tuple[NDArray[Any], Floats, Floats]:
     """Return Z = (X - mean) / scale (n, d) in X's precision, with mean and scale (d,)."""
     mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
@@ -227,3 +247,119 @@ def _scaled(X: NDArray[Any], standardize: bool | str) -> tuple[NDArray[Any], Flo
     Z = ((X - mean) / scale).astype(X.dtype)
     Z[:, constant] = 0.0  # without rounding, a constant column has no coefficient
     return Z, mean, scale
+
+
+class Choice(NamedTuple):
+    """Settings of a linear model, and how well models with them predict held-out labels."""
+
+    standardize: bool | str
+    weight_decay: float
+    trained_at: float  # the noise rate that the models assumed
+    estimate: NoiseEstimate
+
+    @property
+    def rate(self) -> float:
+        """The noise rate to assume in a fit to all rows: never one that no model here was trained at."""
+        close = abs(self.estimate.rate - self.trained_at) <= _CLOSE
+        return self.estimate.rate if close else self.trained_at
+
+
+def fit_linear(
+    Z: NDArray[Any], target: Floats, loss: RowLoss, *, weight_decay: float, max_iter: int, tol: float
+) -> LinearFit:
+    """Minimise the mean loss to soft labels (n, K) from zero weights."""
+    start = np.zeros((Z.shape[1] + 1, target.shape[1]))
+    of_logits = mean_loss(loss, target)
+    return minimise_linear(Z, start, of_logits, weight_decay=weight_decay, max_iter=max_iter, tol=tol)
+
+
+def choose_noise(
+    views: Mapping[bool | str, NDArray[Any]],
+    observed: Floats,
+    loss: RowLoss,
+    *,
+    weight_decay: float | None,
+    max_iter: int,
+    tol: float,
+    rng: np.random.RandomState,
+) -> Choice | None:
+    """Return the settings whose models make held-out labels likeliest; None if no row can be held out.
+
+    Each model is trained on two thirds of the rows and predicts the others. Their labels give a noise rate
+    and a likelihood. The first models assume a rate of 0.5, and all others the best estimate so far. Two
+    decays are tried, then the other ways to scale features. From the best, decay goes down, or else up, by
+    factors of sqrt(10), as long as the held-out labels gain a nat. Settings whose models were trained at a
+    rate far from their own estimate are trained once more at that estimate.
+
+    The decay returned is for a fit to all rows: with more rows it is weaker, so that decay and the sum of the
+    losses keep their balance.
+
+    Parameters
+    ----------
+    views : mapping of (n, d) arrays
+        Scaled features by the value of `standardize` that makes them.
+    observed : (n, K) array
+        One-hot or soft labels.
+    loss : function of logits and targets
+    weight_decay : float or None
+        None to choose it.
+    max_iter, tol
+        Of the fit to all rows. Those of the search stop a little earlier.
+    rng : RandomState
+        Deals rows to folds.
+    """
+    folds = held_out_folds(observed.argmax(axis=1), _FOLDS, rng)
+    held_out = np.flatnonzero(folds >= 0)
+    if observed.shape[1] == 1 or len(held_out) == 0:
+        return None
+
+    def tried(standardize: bool | str, decay: float, rate: float) -> Choice:
+        Z, target = views[standardize], observed @ uniform_transition(observed.shape[1], rate)
+        logits = np.empty(observed.shape)
+        for fold in range(_FOLDS):
+            out = folds == fold
+            fit = fit_linear(Z[~out], target[~out], loss, weight_decay=decay, **stop)
+            logits[out] = linear_logits(Z[out], fit.W)
+        return Choice(standardize, decay, rate, estimate_noise(logits[held_out], observed[held_out]))
+
+    stop: dict[str, Any] = {"max_iter": min(max_iter, _MAX_ITER), "tol": _LOOSER * tol}
+    first, *others = views
+    strong, weak = _FIRST_DECAYS if weight_decay is None else (weight_decay, weight_decay)
+    best = tried(first, strong, _FIRST_RATE)
+    if strong != weak or abs(best.estimate.rate - _FIRST_RATE) > _CLOSE:
+        best = _better(best, tried(first, weak, best.estimate.rate))
+    for other in others:
+        best = _better(best, tried(other, best.weight_decay, best.estimate.rate))
+    best = _at_own_rate(best, tried)
+    if weight_decay is None:
+        best = _at_own_rate(_with_best_decay(best, tried, least_gain=1.0 / len(held_out)), tried)
+        best = best._replace(weight_decay=best.weight_decay * (_FOLDS - 1) / _FOLDS)
+    return best
+
+
+def _better(first: Choice, second: Choice) -> Choice:
+    return second if second.estimate.loss < first.estimate.loss else first
+
+
+def _at_own_rate(best: Choice, tried: Callable[[bool | str, float, float], Choice]) -> Choice:
+    """Train once more at the rate that was estimated, if that is another one; keep what predicts better."""
+    if abs(best.estimate.rate - best.trained_at) <= _CLOSE:
+        return best
+    return _better(best, tried(best.standardize, best.weight_decay, best.estimate.rate))
+
+
+def _with_best_decay(
+    best: Choice, tried: Callable[[bool | str, float, float], Choice], least_gain: float
+) -> Choice:
+    """Go to weaker decay while that gains, or else to stronger decay; look past one step that does not."""
+    start = best
+    for factor in (1.0 / _FACTOR, _FACTOR):
+        decay, failed = best.weight_decay * factor, 0
+        while _LEAST_DECAY < decay < _MOST_DECAY and failed < _PATIENCE:
+            new = tried(best.standardize, decay, best.estimate.rate)
+            failed = failed + 1 if new.estimate.loss > best.estimate.loss - least_gain else 0
+            best = best if failed else new
+            decay *= factor
+        if best is not start:
+            break
+    return best

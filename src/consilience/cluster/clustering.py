@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from consilience._optional import require
 from consilience._validation import as_random_state, check_fitted, validated_rows
 from consilience.cluster.losses import Problem, clustering_loss
 from consilience.cluster.options import MI, ClusteringOptions, Collision, Linear, Network
+from consilience.cluster.report import report
 from consilience.cluster.rounds import (
     BATCH_SIZE,
     LinearModel,
@@ -93,6 +92,8 @@ class CollisionClustering(ClusteringOptions, ClusterMixin, BaseEstimator):
     True
     """
 
+    report = report
+
     def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> CollisionClustering:
         """Find the clusters of X.
 
@@ -145,15 +146,6 @@ class CollisionClustering(ClusteringOptions, ClusterMixin, BaseEstimator):
         """Return the probability of each cluster for each row (n, K)."""
         return np.asarray(softmax(self._logits(self._check_rows(X)), axis=1))
 
-    def report(self, path: str | os.PathLike[str], X: Any = None, y: Any = None) -> Path:
-        """Write the clusters as one page, an HTML file (docs/report.md): sizes, how sure, and hard rows of X.
-
-        With y (n,), the classes of the rows of X, it also tells how well clusters and classes agree.
-        """
-        from consilience.cluster.report import write_report
-
-        return write_report(self, path, X, y)
-
     def _check_rows(self, X: ArrayLike, *, reset: bool = False) -> NDArray[Any]:
         if not reset:
             check_fitted(self, "labels_")
@@ -171,22 +163,21 @@ class CollisionClustering(ClusteringOptions, ClusterMixin, BaseEstimator):
     def _by_paper(self) -> bool:
         return bool(self.protocol == "paper")
 
-    def _with_neighbours(self, Z: NDArray[Any], problem: Problem, seed: int, run: Run) -> Problem:
-        """Return the problem with the neighbours of features Z (n, d)."""
-        if self._by_paper or not self.n_neighbors:
-            return problem
-        run.report("neighbours", 0, 1)
-        near = near_rows(Z, self.n_neighbors, self.n_clusters, seed)
-        run.report("neighbours", 1, 1)
-        return problem._replace(neighbours=near)
-
-    def _search(
-        self, model: Linear | Network, seeds: Ints, n_rows: int, default_tol: float, run: Run
-    ) -> Search:
+    def _prepared(
+        self, model: Linear | Network, Z: NDArray[Any], problem: Problem, seeds: Ints, run: Run
+    ) -> tuple[Problem, Search]:
+        """Return the problem with the neighbours of features Z (n, d), and how a linear model is found."""
+        if self.n_neighbors and not self._by_paper:
+            run.report("neighbours", 0, 1)
+            near = near_rows(Z, self.n_neighbors, self.n_clusters, int(seeds[0]))
+            run.report("neighbours", 1, 1)
+            problem = problem._replace(neighbours=near)
         rounds = model.max_iter if isinstance(model, Linear) else None
         decay = Linear.weight_decay if model.weight_decay is None else model.weight_decay
-        plan = Schedule(rounds or ROUNDS, _tol(model, n_rows, default_tol))
-        return Search(seeds, plan, float(decay), run, by_graph=self.init == "graph")
+        from_graph = self.init == "graph" and problem.neighbours.shape[1] and not (problem.fixed >= 0).any()
+        tol = _tol(model, len(Z), GRAPH_TOL if from_graph and isinstance(model, Linear) else TOL)
+        search = Search(seeds[1:], Schedule(rounds or ROUNDS, tol), float(decay), run, self.init == "graph")
+        return problem, search
 
     def _fit_linear(
         self, options: Linear, rows: NDArray[Any], problem: Problem, seeds: Ints, run: Run
@@ -198,9 +189,7 @@ class CollisionClustering(ClusteringOptions, ClusterMixin, BaseEstimator):
             model = LinearModel(Z, W, float(options.weight_decay), rng=rng)
             trained = descend(model, problem, options.max_iter or PAPER_ROUNDS)
         else:
-            problem = self._with_neighbours(Z, problem, int(seeds[0]), run)
-            by_graph = self.init == "graph" and problem.neighbours.shape[1] and not (problem.fixed >= 0).any()
-            search = self._search(options, seeds[1:], len(Z), GRAPH_TOL if by_graph else TOL, run)
+            problem, search = self._prepared(options, Z, problem, seeds, run)
             model, trained = best_linear(Z, problem, search)
             _warn_unless_settled(trained, search.plan)
         self.coef_ = model.W[:-1].T / scale
@@ -223,8 +212,8 @@ class CollisionClustering(ClusteringOptions, ClusterMixin, BaseEstimator):
         start = None
         if self.n_neighbors and not self._by_paper:
             Z = scaled(rows.reshape(len(rows), -1))[0]
-            problem = self._with_neighbours(Z, problem, int(seeds[0]), run)
-            start = self._linear_start(Z, problem, self._search(options, seeds[1:], len(Z), TOL, run))
+            problem, search = self._prepared(options, Z, problem, seeds, run)
+            start = self._linear_start(Z, problem, search)
             student.max_iter += warm_up
         with network(
             student,
@@ -268,24 +257,19 @@ class CollisionClustering(ClusteringOptions, ClusterMixin, BaseEstimator):
 
     def _warn_of_empty(self, problem: Problem) -> None:
         """Warn of clusters that died: those without rows, or with next to none."""
-        sizes = np.bincount(self.labels_, minlength=self.n_clusters)
-        empty, few = sizes == 0, (sizes > 0) & (sizes < DEAD_SHARE * len(self.labels_) * problem.prior)
-        problems = []
-        if empty.any():
-            problems.append(f"Only {np.sum(~empty)} of {self.n_clusters} clusters have rows")
-        if few.any():
-            listed = ", ".join(f"{k} ({sizes[k]})" for k in np.flatnonzero(few))
-            problems.append(
-                f"{few.sum()} of {self.n_clusters} clusters have under {DEAD_SHARE:.0%} of their share of "
-                f"{len(self.labels_)} rows: {listed}"
-            )
-        if problems:
+        n, K, sizes = len(self.labels_), self.n_clusters, np.bincount(self.labels_, minlength=self.n_clusters)
+        few = np.flatnonzero((sizes > 0) & (sizes < DEAD_SHARE * n * problem.prior)).tolist()
+        found = [f"Only {np.sum(sizes > 0)} of {K} clusters have rows"] if (sizes == 0).any() else []
+        if few:
+            listed = ", ".join(f"{k} ({sizes[k]})" for k in few)
+            share = f"{DEAD_SHARE:.0%} of their share of {n} rows"
+            found.append(f"{len(few)} of {K} clusters have under {share}: {listed}")
+        if found:
             lam = "lam or " if "lam" in problem.loss.declared() else ""
             raised = lam + ("max_iter" if self._by_paper else "n_init")
             lowered = ", lower n_neighbors" if self.n_neighbors and not self._by_paper else ","
-            warn(
-                CoverageWarning(f"{'. '.join(problems)}. Raise {raised}{lowered} or ask for fewer clusters.")
-            )
+            advice = f"Raise {raised}{lowered} or ask for fewer clusters."
+            warn(CoverageWarning(f"{'. '.join(found)}. {advice}"))
 
 
 def fixed_clusters(y: Any, n: int, n_clusters: int) -> Ints:
@@ -318,20 +302,17 @@ def _tol(model: Linear | Network, n_rows: int, default: float) -> float:
 
 
 def _warn_unless_settled(trained: Trained, plan: Schedule) -> None:
-    if trained.changed > plan.tol:
-        share = f"{trained.changed:.2%} of rows"
-        problem = f", with {share} changing their cluster in the last round (tol {plan.tol:.2%})"
-        remedy = "Raise max_iter or tol."
-    elif trained.fell > plan.most_fall:
-        fall = f"{trained.fell:.2g} in the last round (tol {plan.most_fall:g})"
-        problem = f" while the objective still fell, by {fall}"
-        remedy = "Raise max_iter."
-    else:
-        return
-    warn(
-        ConvergenceWarning(
-            f"Clustering stopped at {{argument}}{problem}. {remedy}",
-            argument="max_iter",
-            value=plan.max_rounds,
-        )
+    share = (
+        f", with {trained.changed:.2%} of rows changing their cluster in the last round (tol {plan.tol:.2%})"
     )
+    fall = (
+        f" while the objective still fell, by {trained.fell:.2g} in the last round (tol {plan.most_fall:g})"
+    )
+    changing = trained.changed > plan.tol
+    if changing or trained.fell > plan.most_fall:
+        problem = f"{share}. Raise max_iter or tol." if changing else f"{fall}. Raise max_iter."
+        warn(
+            ConvergenceWarning(
+                f"Clustering stopped at {{argument}}{problem}", argument="max_iter", value=plan.max_rounds
+            )
+        )

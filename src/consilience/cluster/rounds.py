@@ -6,9 +6,7 @@ or a network (`consilience.cluster.network`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -84,13 +82,8 @@ class Trained(NamedTuple):
     fell: float  # by how much the objective fell in it
 
 
-def alternate(
-    model: Model, problem: Problem, plan: Schedule, report: Callable[[], None] = lambda: None
-) -> Trained:
-    """Train by rounds: predict, average over neighbours, make a loss of these, take some steps on it.
-
-    `report` is called in each round.
-    """
+def alternate(model: Model, problem: Problem, plan: Schedule) -> Trained:
+    """Train by rounds: predict, average over neighbours, make a loss of these, take some steps on it."""
     loss = clustering_loss(problem)
     history: list[float] = []
     clusters: Ints | None = None
@@ -99,7 +92,6 @@ def alternate(
         S, views = model.predict()
         A = mean_of_neighbours(views, problem.neighbours)
         previous, clusters = clusters, A.argmax(axis=1)
-        report()
         target, value = loss(S, A)
         value += model.penalty()
         if previous is not None:
@@ -188,54 +180,60 @@ def best_linear(Z: NDArray[Any], problem: Problem, search: Search) -> tuple[Line
     With many rows, starts are trained on a sample: it tells good starts from bad ones as well, in a tenth of
     the time. The best model then continues on all rows.
     """
+    by_graph = search.by_graph and problem.neighbours.shape[1] and not (problem.fixed >= 0).any()
+    start = _graph_start if by_graph else _best_start
     if len(Z) <= _SAMPLE_ROWS:
-        return _best_start(Z, problem, search)
+        return start(Z, problem, search)
     seed, wanted = int(search.seeds[0]), problem.neighbours.shape[1]
     rows = sample(problem.fixed, _SAMPLE_ROWS, seed)
     part = problem.rows(rows, near_rows(Z[rows], wanted, len(problem.prior), seed))
-    best, trained = _best_start(Z[rows], part, search)
-    last = search.plan._replace(max_rounds=min(search.plan.max_rounds, _LAST_ROUNDS))
+    best, trained = start(Z[rows], part, search)
     best.X = Z
-    more = alternate(best, problem, last, _counter(search.run, "all rows", last.max_rounds + 1))
+    search.run.report("all rows", 0, 1)
+    more = alternate(
+        best, problem, search.plan._replace(max_rounds=min(search.plan.max_rounds, _LAST_ROUNDS))
+    )
+    search.run.report("all rows", 1, 1)
     # the rounds on all rows are too few to settle: whether the start did is what counts
     return best, more._replace(changed=trained.changed)
 
 
 def _best_start(Z: NDArray[Any], problem: Problem, search: Search) -> tuple[LinearModel, Trained]:
+    """Train a model from each of several random starts, in threads; return that of least objective."""
     n_clusters, fixed = len(problem.prior), problem.fixed
-    if search.by_graph and problem.neighbours.shape[1] and not (fixed >= 0).any():
-        return _graph_start(Z, problem, search)
     # if every class has a labelled row, these rows are the start, and there is only one
     determined = len(np.unique(fixed[fixed >= 0])) == n_clusters
     seeds = search.seeds[:1] if determined else search.seeds
-    most = search.plan.max_rounds + 1
-    report = _counter(search.run, "clustering", len(seeds) * most)
 
     def train(seed: int) -> tuple[LinearModel, Trained]:
         W = weights_from_centres(Z, choose_centres(Z, fixed, n_clusters, seed))
         model = LinearModel(Z, W, search.weight_decay, problem.loss.steps)
-        trained = alternate(model, problem, search.plan, report)
-        report(most - len(trained.history))  # rounds that were not needed
-        return model, trained
+        return model, alternate(model, problem, search.plan)
 
-    parallel = Parallel(n_jobs=search.run.n_jobs, require="sharedmem")
-    found: list[tuple[LinearModel, Trained]] = parallel(delayed(train)(int(seed)) for seed in seeds)
+    parallel = Parallel(n_jobs=search.run.n_jobs, require="sharedmem", return_as="generator")
+    found: list[tuple[LinearModel, Trained]] = []
+    for one in parallel(delayed(train)(int(seed)) for seed in seeds):
+        found.append(one)
+        search.run.report("clustering", len(found), len(seeds))
     return min(found, key=lambda one: one[1].history[-1])
 
 
 def _graph_start(Z: NDArray[Any], problem: Problem, search: Search) -> tuple[LinearModel, Trained]:
     """Train a model on the most promising clusters, with exact shares if they fit, then by rounds."""
-    most = search.plan.max_rounds + 1
-    n_starts = len(search.seeds) + len(search.seeds[::2])
-    report = _counter(search.run, "clustering", n_starts + _FAIR_ROUNDS + 1 + most)
-    found = promising_clusters(Z, problem.neighbours, problem.prior, search.seeds, report)
+    total = len(search.seeds) + len(search.seeds[::2]) + 1
+    found = promising_clusters(
+        Z,
+        problem.neighbours,
+        problem.prior,
+        search.seeds,
+        lambda done: search.run.report("clustering", done, total),
+    )
     model = _learned(Z, found[0], problem, search)
     # the other losses press for shares by themselves, and a small lam asks for none
     if isinstance(problem.loss, Collision) and problem.loss.lam >= Collision.lam:
         model = _with_exact_shares(model, found, problem, search)
-    report(_FAIR_ROUNDS + 1)
-    trained = alternate(model, problem, search.plan, report)
-    report(most - len(trained.history))  # rounds that were not needed
+    trained = alternate(model, problem, search.plan)
+    search.run.report("clustering", total, total)
     return model, trained
 
 
@@ -266,16 +264,3 @@ def _with_exact_shares(
         neighbour_entropy(one.predict()[0].argmax(axis=1), neighbours, n_clusters) for one in (model, fair)
     )
     return fair if fair_mixed <= mixed + _MOST_MIXED else model
-
-
-def _counter(run: Run, task: str, total: int) -> Callable[..., None]:
-    """Return a function that counts the rounds of all starts, which may run in threads, and reports them."""
-    done, lock = 0, Lock()
-
-    def add(rounds: int = 1) -> None:
-        nonlocal done
-        with lock:
-            done += rounds
-            run.report(task, done, total)
-
-    return add

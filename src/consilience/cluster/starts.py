@@ -77,7 +77,7 @@ def random_weights(n_features: int, n_clusters: int, rng: np.random.Generator) -
 
 
 def promising_clusters(
-    Z: NDArray[Any], neighbours: Neighbours, prior: Floats, seeds: Ints, report: Callable[[], None]
+    Z: NDArray[Any], neighbours: Neighbours, prior: Floats, seeds: Ints, report: Callable[[int], None]
 ) -> list[Ints]:
     """Return two ways to start: a cluster for each row (n,), found on the graph and on the rows; best first.
 
@@ -88,20 +88,20 @@ def promising_clusters(
     """
     n_clusters = len(prior)
     points = diffusion_map(neighbours, n_clusters + n_clusters // 2, int(seeds[0]))
-    best: dict[bool, tuple[float, Ints]] = {}  # by kind
-    for rows, seed in [*((points, seed) for seed in seeds), *((Z, seed) for seed in seeds[::2])]:
+    best: dict[str, tuple[float, Ints]] = {}
+    starts = [*(("graph", points, seed) for seed in seeds), *(("rows", Z, seed) for seed in seeds[::2])]
+    for done, (kind, rows, seed) in enumerate(starts, 1):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotConverged)  # fewer distinct points than clusters
             found = KMeans(n_clusters, n_init=1, random_state=int(seed)).fit_predict(rows)
-        by_size = np.argsort(np.bincount(found, minlength=n_clusters), kind="stable")
         number = np.empty(n_clusters, dtype=np.intp)
+        by_size = np.argsort(np.bincount(found, minlength=n_clusters), kind="stable")
         number[by_size] = np.argsort(prior, kind="stable")
         clusters = number[found]
         value = neighbour_information(clusters, neighbours, prior)
-        kind = rows is Z
         if kind not in best or value < best[kind][0]:
             best[kind] = value, clusters
-        report()
+        report(done)
     return [clusters for _, clusters in sorted(best.values(), key=lambda one: one[0])]
 
 

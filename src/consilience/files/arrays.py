@@ -10,11 +10,11 @@ import math
 import os
 import warnings
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Self
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -50,6 +50,14 @@ class ArrayFileError(InvalidInputError):
 
     def __reduce__(self) -> tuple[type[ArrayFileError], tuple[str, str]]:
         return type(self), (self.path, self.reason)
+
+
+class _Header(NamedTuple):
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+    start: int  # where the numbers begin
+    end: int
 
 
 @dataclass(frozen=True)
@@ -116,27 +124,9 @@ def open_npy(path: str | os.PathLike[str]) -> NpyFile:
     return NpyFile(source.absolute(), header.shape, header.dtype)
 
 
-def read_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """Read an .npy file."""
-    return open_npy(path).read()
-
-
-def read_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """Read all arrays of an .npz file, by name."""
-    with NpzFile(path) as archive:
-        return {name: archive.read(name) for name in archive.names}
-
-
+@dataclass(frozen=True)
 class NpzFile:
-    """An .npz file to read arrays from, one by one; a context manager.
-
-    Parameters
-    ----------
-    path : path
-    compressed : bool
-        Whether members may be compressed. If not, the file is as large as its content.
-    file : binary file, optional
-        The opened file, if it is not to be opened by its path. It is closed with the archive.
+    """An .npz file to read arrays from, one by one; see `open_npz`.
 
     Attributes
     ----------
@@ -144,42 +134,18 @@ class NpzFile:
         The arrays of the archive.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], *, compressed: bool = True, file: IO[bytes] | None = None
-    ) -> None:
-        self.path = Path(path)
-        with _reading(self.path):
-            # zipfile leaves a file that is no archive open
-            self._file = self.path.open("rb") if file is None else file
-            try:
-                self._zip = zipfile.ZipFile(self._file)
-                self._check_members(compressed)
-            except BaseException:
-                self._file.close()
-                raise
+    _path: Path
+    _zip: zipfile.ZipFile
+    _entries: dict[str, zipfile.ZipInfo]
 
-    def _check_members(self, compressed: bool) -> None:
-        entries = self._zip.infolist()
-        self._entries = {entry.filename.removesuffix(".npy"): entry for entry in entries}
-        self.names = list(self._entries)
-        if len(self.names) != len(entries):
-            raise ValueError("it has two members of one name")
-        size = self._file.seek(0, os.SEEK_END)
-        packed = sum(entry.file_size for entry in entries if entry.compress_type != zipfile.ZIP_STORED)
-        if packed and not compressed:
-            raise ValueError("it is compressed")
-        if packed > max(MAX_INFLATED, MAX_RATIO * size):
-            raise ValueError(
-                f"it has {size_text(size)} and would inflate to {size_text(packed)}. If that is meant, "
-                "write it without compression (np.savez)"
-            )
-        if sum(entry.file_size for entry in entries) - packed > size:
-            raise ValueError("its directory promises more than the file holds")
+    @property
+    def names(self) -> list[str]:
+        return list(self._entries)
 
     def read(self, name: str) -> NDArray[Any]:
         """Read one array."""
         entry = self._entries[name]
-        with _reading(self.path):
+        with _reading(self._path):
             try:
                 with self._zip.open(entry) as member:
                     end = _read_header(member, entry.file_size).end
@@ -194,25 +160,51 @@ class NpzFile:
 
     def read_bytes(self, name: str, most: int) -> bytes:
         """Read a member that is no array, of at most so many bytes."""
-        with _reading(self.path):
+        with _reading(self._path):
             if self._entries[name].file_size > most:
                 raise ValueError(f"its member {name!r} has more than {size_text(most)}")
             return self._zip.read(self._entries[name])
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        self._zip.close()
-        self._file.close()
+@contextmanager
+def open_npz(
+    path: str | os.PathLike[str], *, compressed: bool = True, file: IO[bytes] | None = None
+) -> Iterator[NpzFile]:
+    """Open an .npz file.
+
+    Parameters
+    ----------
+    path : path
+    compressed : bool
+        Whether members may be compressed. If not, the file is as large as its content.
+    file : binary file, optional
+        The opened file, if it is not to be opened by its path. It is closed with the archive.
+    """
+    source = Path(path)
+    with ExitStack() as stack:
+        with _reading(source):
+            content = stack.enter_context(source.open("rb") if file is None else file)
+            archive = stack.enter_context(zipfile.ZipFile(content))
+            entries = archive.infolist()
+            _check_sizes(entries, content.seek(0, os.SEEK_END), compressed)
+            named = {entry.filename.removesuffix(".npy"): entry for entry in entries}
+            if len(named) != len(entries):
+                raise ValueError("it has two members of one name")
+        yield NpzFile(source, archive, named)
 
 
-class _Header(NamedTuple):
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    fortran: bool
-    start: int  # where the numbers begin
-    end: int
+def _check_sizes(entries: Sequence[zipfile.ZipInfo], size: int, compressed: bool) -> None:
+    """Raise where an archive of some size promises too much."""
+    packed = sum(entry.file_size for entry in entries if entry.compress_type != zipfile.ZIP_STORED)
+    if packed and not compressed:
+        raise ValueError("it is compressed")
+    if packed > max(MAX_INFLATED, MAX_RATIO * size):
+        raise ValueError(
+            f"it has {size_text(size)} and would inflate to {size_text(packed)}. If that is meant, "
+            "write it without compression (np.savez)"
+        )
+    if sum(entry.file_size for entry in entries) - packed > size:
+        raise ValueError("its directory promises more than the file holds")
 
 
 def _read_header(file: IO[bytes], size: int) -> _Header:

@@ -1,25 +1,53 @@
-"""A teacher's card: a small JSON file next to its model that says what the columns mean.
+"""A teacher's card: a small JSON file next to its model that says what the columns mean, and how it was made.
 
 ``birds.onnx`` has the card ``birds.card.json``. A card is data: reading one never imports or runs anything.
 """
 
 from __future__ import annotations
 
+import datetime
+import hashlib
 import json
+import math
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from consilience._dataset_rows import DatasetRows, is_dataset
+from consilience._tables import (
+    as_values,
+    column_names,
+    columns_of,
+    is_numeric,
+    is_table,
+    kind_of,
+    read_numbers,
+    read_texts,
+    read_times,
+)
 from consilience._validation import check_choice
-from consilience.exceptions import ConsilienceError, InvalidInputError, LabelSpaceError
+from consilience.exceptions import ConsilienceError, InvalidInputError
 from consilience.files.disk import file_sha256, read_bytes, replacing
 from consilience.files.preprocess import ImagePreprocess, as_preprocess
-from consilience.files.strict_json import checked, listing, maybe, parse_json, plain_text, text
+from consilience.files.strict_json import (
+    LARGEST,
+    RecordError,
+    checked,
+    listing,
+    maybe,
+    parse_json,
+    plain_text,
+    record,
+    text,
+    whole,
+)
 from consilience.labels import class_list
 
 CardOutput = Literal["logits", "probabilities", "labels"]
@@ -29,6 +57,22 @@ MAX_BYTES = 16 * 2**20
 MOST_COLUMNS = 1_000_000
 FOLDER_CARD = "model.card.json"
 """The card in a model folder."""
+KEY = "made"
+"""Where the details of a card say how its model was made."""
+_MOST_VALUES = 1000  # arrays with more are only described
+_MOST_DEEP = 5
+_ROWS = ("validation",)  # parameters that hold rows, which a card must not tell
+_PATHS = ("cache",)  # parameters whose texts are paths
+_FIGURES = (
+    "accuracy",
+    "balanced_accuracy",
+    "log_loss",
+    "calibration_error",
+    "n_rows",
+    "confidence",
+    "interval",
+)
+_BLOCK = 2**17  # numbers that are converted at a time
 
 
 @dataclass(frozen=True)
@@ -81,33 +125,42 @@ class Card:
     def __post_init__(self) -> None:
         if isinstance(self.name, str):  # that of a file may hold bytes that are not UTF-8
             object.__setattr__(self, "name", plain_text(self.name))
-        try:
-            values: dict[str, Any] = {"classes": tuple(class_list(self.classes, "classes"))}
-        except (LabelSpaceError, TypeError) as error:
-            raise InvalidInputError(f"The card {self.name!r} cannot be used: {error}") from error
-        check_choice("output", self.output, ("logits", "probabilities", "labels", None))
-        if not isinstance(self.details, Mapping):
-            raise InvalidInputError(
-                "{argument} must be a mapping of names to values.", argument="details", value=self.details
-            )
-        values.update((name, checked(name, getattr(self, name), reader)) for name, reader in READERS.items())
-        if self.preprocess is not None:
-            values["preprocess"] = as_preprocess(self.preprocess)
-        names = self.feature_names
-        if names is not None and len(set(names)) < len(names):
+        for name, reader in READERS.items():
+            object.__setattr__(self, name, checked(name, getattr(self, name), reader))
+        if self.feature_names is not None and len(set(self.feature_names)) < len(self.feature_names):
             raise InvalidInputError("A card's feature_names must differ from each other.")
         if self.centres is not None:
-            values["centres"] = _check_centres(self.centres, len(values["classes"]))
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, "centres", _read_centres(self.centres, len(self.classes)))
+
+
+def _read_classes(value: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(class_list(value, "classes"))
+    except TypeError as error:
+        raise InvalidInputError(str(error)) from error
+
+
+def _read_output(value: Any) -> Any:
+    check_choice("output", value, ("logits", "probabilities", "labels", None))
+    return value
+
+
+def _read_details(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise RecordError("a mapping of names to values", value)
+    return value
 
 
 READERS = {
     "name": text(1000, least=1),
+    "classes": _read_classes,
+    "output": _read_output,
     "sha256": maybe(text(64, like="[0-9a-fA-F]{64}", says="64 hexadecimal digits")),
     "description": text(100_000),
+    "details": _read_details,
     "embed": maybe(text(1000, least=1, says="the name of a layer")),
     "feature_names": maybe(listing(text(10_000), MOST_COLUMNS)),
+    "preprocess": maybe(as_preprocess),
 }
 
 
@@ -158,8 +211,7 @@ def carded(model_path: Path, card: Card) -> Iterator[None]:
 
 def card_bytes(card: Card) -> bytes:
     """Return the content of a card's file, or say what is wrong with it."""
-    content = {"consilience_card": VERSION} | {one.name: getattr(card, one.name) for one in fields(card)}
-    content["details"] = dict(card.details)
+    content = {"consilience_card": VERSION, **vars(card), "details": dict(card.details)}
     if card.preprocess is not None:
         content["preprocess"] = card.preprocess.to_dict()
     kept = {key: value for key, value in content.items() if value is not None}
@@ -205,34 +257,27 @@ def parse_card(data: bytes, filename: str) -> Card:
         For messages.
     """
     content = parse_json(data, filename)
-    if not isinstance(content, dict):
-        raise InvalidInputError(f"{filename} must hold a JSON object, not a {type(content).__name__}.")
-    version = content.pop("consilience_card", None)
-    if version is None:
-        raise InvalidInputError(
-            f'{filename} is no card: it lacks "consilience_card". Write cards with write_card.'
-        )
-    if type(version) is not int or version != VERSION:
-        raise InvalidInputError(
-            f"{filename} is a card of version {version!r}; this release reads version {VERSION}. "
-            "Upgrade consilience, or write the card again."
-        )
-    known = [one.name for one in fields(Card)]
-    unknown = [key for key in content if key not in known]
-    if unknown:
-        raise InvalidInputError(
-            f"{filename} has the unknown key {unknown[0]!r}; a card has {', '.join(known)}. "
-            "Put anything else under details."
-        )
-    for key in ("name", "classes"):
-        if key not in content:
-            raise InvalidInputError(f"{filename} lacks {key!r}.")
-    if not isinstance(content["classes"], list):
-        raise InvalidInputError(f"{filename} must give classes as a list with one name per column.")
     try:
+        content = _FILE(content)
+        version = content.pop("consilience_card")
+        if version != VERSION:
+            raise InvalidInputError(
+                f"It is a card of version {version}; this release reads version {VERSION}. Upgrade "
+                "consilience, or write the card again."
+            )
         return Card(**content)
     except ConsilienceError as error:
         raise InvalidInputError(f"{filename}: {error}") from error
+
+
+_FILE = record(
+    {
+        **dict.fromkeys((one.name for one in fields(Card)), lambda value: value),
+        "consilience_card": whole(),
+        "classes": listing(lambda value: value, MOST_COLUMNS),
+    },
+    needs=("consilience_card", "name", "classes"),
+)
 
 
 def find_card(model_path: str | os.PathLike[str]) -> Card | None:
@@ -274,7 +319,7 @@ def find_folder_card(folder: str | os.PathLike[str]) -> Card | None:
     return None
 
 
-def _check_centres(centres: Any, n_classes: int) -> tuple[tuple[float, ...], ...]:
+def _read_centres(centres: Any, n_classes: int) -> tuple[tuple[float, ...], ...]:
     """Return centres (k, d) as plain numbers, or say what is wrong with them."""
     try:
         values = np.asarray(centres)
@@ -288,3 +333,194 @@ def _check_centres(centres: Any, n_classes: int) -> tuple[tuple[float, ...], ...
     if not np.isfinite(values).all():
         raise InvalidInputError("A card's centres must be finite numbers.")
     return tuple(tuple(row) for row in values.astype(float).tolist())
+
+
+def date_now() -> str:
+    """Return the time in UTC, by the second, or that of ``SOURCE_DATE_EPOCH``: equal builds, equal files.
+
+    Examples
+    --------
+    >>> len(date_now())
+    20
+    """
+    given = os.environ.get("SOURCE_DATE_EPOCH")
+    try:
+        moment = datetime.datetime.fromtimestamp(time.time() if given is None else int(given), datetime.UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise InvalidInputError(
+            f"The variable SOURCE_DATE_EPOCH is {given!r}; expected whole seconds since 1970. Unset it, or "
+            "correct it."
+        ) from error
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def jsonable(value: Any, depth: int = 0) -> Any:
+    """Return a setting as JSON can hold it: functions by name, other objects by type, never by address.
+
+    Examples
+    --------
+    >>> jsonable({"method": len, "range": (1, 2), "tol": np.float32(0.5)})
+    {'method': 'len', 'range': [1, 2], 'tol': 0.5}
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if value is None or isinstance(value, int):
+        return value if value is None or abs(value) <= LARGEST else str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, np.generic):
+        return jsonable(value.item(), depth)
+    if isinstance(value, os.PathLike):
+        return os.path.basename(os.fspath(value))  # where it lay on one machine is nobody else's concern
+    if isinstance(value, type) or (callable(value) and hasattr(value, "__name__")):
+        return value.__name__
+    if depth >= _MOST_DEEP:
+        return type(value).__name__
+    if isinstance(value, np.ndarray):
+        small = value.size <= _MOST_VALUES and value.dtype.kind in "biufU"
+        return jsonable(value.tolist(), depth) if small else f"array of {value.dtype}, {value.shape}"
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(entry, depth + 1) for key, entry in value.items()}
+    if isinstance(value, Set) and len(value) <= _MOST_VALUES:
+        return sorted((jsonable(entry, depth + 1) for entry in value), key=str)  # equal runs, equal cards
+    if isinstance(value, Sequence) and len(value) <= _MOST_VALUES:
+        return [jsonable(entry, depth + 1) for entry in value]
+    if hasattr(value, "get_params"):
+        return {"class": type(value).__name__, "settings": settings_of(value, depth=depth + 1)}
+    return type(value).__name__
+
+
+def settings_of(estimator: Any, *, without: Sequence[str] = (), depth: int = 0) -> dict[str, Any]:
+    """Return the parameters of an estimator for JSON: no rows, and of paths only the last part."""
+    found = {}
+    for name, value in estimator.get_params(deep=False).items():
+        if name in _ROWS and value is not None:
+            value = type(value)
+        elif name in _PATHS and isinstance(value, str):
+            value = Path(value)
+        if name not in without:
+            found[name] = jsonable(value, depth)
+    return found
+
+
+def figures(measured: Any) -> dict[str, Any] | None:
+    """Return what was measured as plain numbers.
+
+    Parameters
+    ----------
+    measured : Evaluation, mapping or None
+        What `Unifier.evaluate` returns, or names and numbers such as ``{"accuracy": 0.93, "n_rows": 400}``.
+    """
+    if measured is None:
+        return None
+    if hasattr(measured, "to_dict"):
+        found = measured.to_dict()
+        return {name: jsonable(found[name]) for name in _FIGURES if name in found}
+    if not isinstance(measured, Mapping) or not all(isinstance(name, str) for name in measured):
+        raise InvalidInputError(
+            "{argument} must be what evaluate returned, or a mapping of names to numbers.",
+            argument="measured",
+            value=measured,
+        )
+    return {name: jsonable(value) for name, value in measured.items()}
+
+
+def read_made(card: Card | None) -> Mapping[str, Any]:
+    """Return how the model of a card was made; an empty mapping where the card does not say."""
+    found = {} if card is None else card.details.get(KEY)
+    return found if isinstance(found, Mapping) else {}
+
+
+def data_hash(card: Card | None) -> str | None:
+    """Return the checksum of the rows that a card names, or None."""
+    data = read_made(card).get("data")
+    found = data.get("sha256") if isinstance(data, Mapping) else None
+    return found if isinstance(found, str) else None
+
+
+def rows_sha256(X: Any) -> str | None:
+    """Return the sha256 of rows, or None where rows have no plain content.
+
+    It depends on values, not on how they are stored: whole numbers and floats of equal value have one
+    checksum, and so have a .csv and a .parquet file of the same table. Named columns may come in any order.
+    Rows with names differ from rows without. A torch dataset has no checksum: it may not fit in memory, and
+    to read it once more may take hours.
+
+    Parameters
+    ----------
+    X : array, tensor, sparse matrix, data frame or list
+        n rows.
+
+    Examples
+    --------
+    >>> rows_sha256(np.array([[1, 2]])) == rows_sha256(np.array([[1.0, 2.0]], dtype=np.float32))
+    True
+    >>> rows_sha256(np.array([[1, 2]])) == rows_sha256(np.array([[2, 1]]))
+    False
+    """
+    if is_dataset(X) or isinstance(X, DatasetRows):
+        return None
+    content = hashlib.sha256()
+    try:
+        for head, values in _parts(as_values(X)):
+            content.update(head.encode("utf-8", "surrogatepass"))
+            _add(content, values)
+    except (ConsilienceError, TypeError, ValueError, RuntimeError, OverflowError):
+        return None  # a checksum is a service: rows without one can be learnt from all the same
+    return content.hexdigest()
+
+
+def _parts(X: Any) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the arrays that rows consist of, each with what it is."""
+    if hasattr(X, "tocsr"):
+        rows = X.tocsr(copy=True)
+        rows.sum_duplicates()  # and sorts the columns of each row
+        for part in (rows.indptr, rows.indices, rows.data):
+            yield f"sparse {rows.shape}", part
+    elif not is_table(X):
+        yield "", _plain(X)
+    elif (names := column_names(X)) is None and is_numeric(X):
+        yield "", X.to_numpy()
+    else:
+        columns = columns_of(X)
+        named = enumerate([""] * len(columns) if names is None else names.tolist())
+        for i, name in sorted(named, key=lambda one: one[1]):
+            yield f"column {X.shape} {len(name)} {name}", _column(columns[i], name)
+
+
+def _plain(X: Any) -> NDArray[Any]:
+    """Return rows as an array of numbers or of texts."""
+    if hasattr(X, "detach"):
+        X = X.detach().cpu().numpy()
+    if isinstance(X, list | tuple) and X and all(isinstance(row, str) for row in X):
+        return np.array([*X, None], dtype=object)[:-1]  # texts of any length, as they are
+    return np.asarray(X)
+
+
+def _column(column: Any, name: str) -> NDArray[Any]:
+    """Return a column of a table as numbers or texts."""
+    if kind_of(column) == "text":  # of a file that does not tell texts from numbers, they may be numbers
+        from consilience.rows.csv import read_column
+
+        column = read_column(read_texts(column, name).tolist())
+    kind = kind_of(column)
+    if kind == "other":
+        raise TypeError("no plain content")
+    read: Callable[..., NDArray[Any]] = read_numbers
+    return {"text": read_texts, "time": read_times}.get(kind, read)(column, name)
+
+
+def _add(content: Any, values: NDArray[Any]) -> None:
+    """Add an array: numbers block by block, so that there is no copy of all of them."""
+    if not values.ndim or values.dtype.kind not in "biufOU":
+        raise TypeError("no plain content")
+    numbers = values.dtype.kind in "biuf"
+    content.update(f"{'numbers' if numbers else 'texts'} {values.shape}".encode())
+    for cell in () if numbers else values.ravel().tolist():
+        data = str.encode(cell, "utf-8", "surrogatepass")
+        content.update(len(data).to_bytes(8, "little") + data)
+    rows = max(1, _BLOCK // max(1, math.prod(values.shape[1:])))
+    for start in range(0, len(values) if numbers and values.size else 0, rows):
+        block = values[start : start + rows].astype(np.float64) + 0.0  # -0.0 becomes 0.0
+        block[np.isnan(block)] = np.nan  # one NaN of many
+        content.update(np.ascontiguousarray(block).data)

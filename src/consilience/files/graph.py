@@ -54,7 +54,8 @@ class Graph:
         self._ir = require("onnx_ir", extra="onnx", purpose=PURPOSE)
         self._model = self._ir.from_proto(model)
         self.nodes = self._model.graph
-        self.inputs, self.outputs, self.place = self.nodes.inputs, self.nodes.outputs, None
+        self.inputs, self.outputs = self.nodes.inputs, self.nodes.outputs
+        self.place: Any = None
 
     def node(self, kind: str, inputs: Sequence[Any], *, domain: str = "", **attributes: Any) -> Any:
         """Add a node, and return its value."""
@@ -80,7 +81,7 @@ class Graph:
         """Return a new value, to be an input."""
         return self._ir.val(name, self._type(dtype), shape)
 
-    def set_outputs(self, outputs: Mapping[str, tuple[Any, DTypeLike, Sequence[Any]]]) -> None:
+    def set_outputs(self, outputs: Mapping[str, tuple[Any, Any, Any]]) -> None:
         """Make values the outputs of the graph, under these names, and say their type and shape."""
         for name, (value, dtype, shape) in outputs.items():
             value.name, value.dtype, value.shape = name, self._type(dtype), self._ir.Shape(shape)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from consilience._validation import n_rows
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError
-from consilience.files.arrays import ArrayFileError, NpzFile
+from consilience.files.arrays import ArrayFileError, open_npz
 from consilience.files.card import Card, carded
 from consilience.files.disk import opened, replacing
 from consilience.files.strict_json import parse_json, record, row, truth, whole
@@ -32,7 +32,15 @@ MAX_LENGTH = 32  # characters of an n-gram
 MAX_BUCKETS = 2**28
 BATCH_SIZE = 1024
 
-_ARRAYS = {"embeddings": "e", "weights": "f", "bias": "f", "classes": "", "settings": "U"}
+# the kinds of types and the number of axes of each array of a file
+_ARRAYS = {
+    VERSION_KEY: ("iu", 0),
+    "embeddings": ("f", 2),
+    "weights": ("f", 2),
+    "bias": ("f", 1),
+    "classes": ("Uiufb", 1),
+    "settings": ("U", 0),
+}
 _SETTINGS = record(
     {"ngram_range": row(whole(MAX_LENGTH), whole(MAX_LENGTH)), "lowercase": truth(), "max_chars": whole()},
     needs=("ngram_range", "lowercase", "max_chars"),
@@ -133,22 +141,22 @@ def as_texts(X: Any) -> list[str]:
     consilience.exceptions.InvalidInputError: X has 2 in row 1, of type int; expected a list of texts (str).
     """
     expected = "expected a list of texts (str)"
-    if isinstance(X, str | bytes):
-        raise InvalidInputError(f"X is a {type(X).__name__}; {expected}: put it in brackets.")
-    shape = getattr(X, "shape", None)
-    if shape is not None and len(shape) != 1:
+    shape = getattr(X, "shape", (0,))
+    if len(shape) != 1:
         raise InvalidInputError(f"X has shape {tuple(shape)}; {expected}, of one dimension.")
+    if isinstance(X, str | bytes | Mapping | set | frozenset):
+        hint = ": put it in brackets" if isinstance(X, str | bytes) else ""
+        raise InvalidInputError(f"X is a {type(X).__name__}; {expected}{hint}.")
     n_rows(X)  # raises with a clear message if X has no rows
-    if isinstance(X, Mapping | set | frozenset):
-        raise InvalidInputError(f"X is a {type(X).__name__}; {expected}.")
     texts = X.tolist() if hasattr(X, "tolist") else list(X)
-    for place, text in enumerate(texts):
-        if not isinstance(text, str):
-            hint = " Decode bytes first: text.decode()." if isinstance(text, bytes) else ""
-            raise InvalidInputError(
-                f"X has {repr(text)[:50]} in row {{row}}, of type {type(text).__name__}; {expected}.{hint}",
-                row=place,
-            )
+    other = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
+    if other is not None:
+        found = texts[other]
+        hint = " Decode bytes first: text.decode()." if isinstance(found, bytes) else ""
+        raise InvalidInputError(
+            f"X has {repr(found)[:50]} in row {{row}}, of type {type(found).__name__}; {expected}.{hint}",
+            row=other,
+        )
     return texts
 
 
@@ -194,27 +202,24 @@ def write_model(
             "The model has weights that are not finite in half precision. Train it with a smaller lr."
         )
     names = class_list(model.classes)
+    arrays = {
+        VERSION_KEY: np.array(VERSION),
+        "embeddings": half,
+        "weights": model.weights,
+        "bias": model.bias,
+        "classes": np.asarray(names),
+        "settings": np.array(json.dumps(asdict(model.reading))),
+    }
     card = Card(target.stem, tuple(names), "logits", description=description, details=details)
     with carded(target, card), replacing(target) as file:
-        np.savez(
-            file,
-            allow_pickle=False,
-            **{VERSION_KEY: np.array(VERSION)},
-            embeddings=half,
-            weights=model.weights,
-            bias=model.bias,
-            classes=np.asarray(names),
-            settings=np.array(json.dumps(asdict(model.reading))),
-        )
+        np.savez(file, allow_pickle=False, **arrays)
     return target
 
 
 def is_text_model(path: str | os.PathLike[str]) -> bool:
     """Tell whether an .npz file declares itself a text model; reads only the list of its contents."""
-    if not Path(path).is_file():  # reading from a pipe would block
-        return False
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened(path, links=True) as file, zipfile.ZipFile(file) as archive:
             return f"{VERSION_KEY}.npy" in archive.namelist()
     except Exception:  # a flipped bit can make zipfile raise almost any type
         return False
@@ -228,42 +233,39 @@ def read_model(path: str | os.PathLike[str]) -> TextModel:
     """
     source = Path(path)
     try:
-        with opened(source, links=True) as file, NpzFile(source, compressed=False, file=file) as archive:
-            names = sorted([VERSION_KEY, *_ARRAYS])
-            if sorted(archive.names) != names:
+        with opened(source, links=True) as file, open_npz(source, compressed=False, file=file) as archive:
+            if set(archive.names) != set(_ARRAYS):
                 raise InvalidInputError(
                     f"{source.name} is not a text model: it has {shorten(archive.names) or 'nothing'}; "
-                    f"expected {shorten(names)}. Write one with save."
+                    f"expected {shorten(_ARRAYS)}. Write one with save."
                 )
-            arrays = {name: archive.read(name) for name in names}
+            arrays = {name: archive.read(name) for name in _ARRAYS}
     except ArrayFileError as error:
         raise InvalidInputError(f"{source.name} is not a readable text model: {error.reason}.") from error
-    return _checked(arrays, source.name)
-
-
-def _checked(arrays: Mapping[str, NDArray[Any]], filename: str) -> TextModel:
-    def refuse(problem: str) -> InvalidInputError:
-        return InvalidInputError(f"{filename} is not a usable text model: {problem}.")
-
-    version = arrays[VERSION_KEY]
-    if version.shape != () or version.dtype.kind not in "iu" or int(version) != VERSION:
-        raise refuse(f"its version is {version.tolist()!r}, but this release reads {VERSION}")
-    for name, kind in _ARRAYS.items():
-        if kind and arrays[name].dtype != np.dtype(kind) and arrays[name].dtype.kind != kind:
-            raise refuse(f"{name} has type {arrays[name].dtype}")
-    E, W, b = arrays["embeddings"], arrays["weights"], arrays["bias"]
-    if E.ndim != 2 or W.ndim != 2 or b.ndim != 1 or 0 in E.shape or len(E) > MAX_BUCKETS:
-        raise refuse(f"its arrays have the shapes {E.shape}, {W.shape} and {b.shape}")
     try:
-        classes = np.asarray(class_list(arrays["classes"]))
-        reading = Reading(**_SETTINGS(parse_json(str(arrays["settings"]), "its settings")))
+        return _checked(arrays)
     except (ValueError, TypeError) as error:
-        raise refuse(str(error).rstrip(".")) from error
+        reason = str(error).rstrip(".")
+        raise InvalidInputError(f"{source.name} is not a usable text model: {reason}.") from error
+
+
+def _checked(arrays: Mapping[str, NDArray[Any]]) -> TextModel:
+    """Return a model of arrays of a file, or raise an error without a file's name."""
+    for name, (kinds, axes) in _ARRAYS.items():
+        if arrays[name].dtype.kind not in kinds or arrays[name].ndim != axes:
+            raise ValueError(f"{name} has type {arrays[name].dtype} and shape {arrays[name].shape}")
+    E, W, b = arrays["embeddings"], arrays["weights"], arrays["bias"]
+    if int(arrays[VERSION_KEY]) != VERSION:
+        raise ValueError(f"its version is {arrays[VERSION_KEY]}, but this release reads {VERSION}")
+    classes = np.asarray(class_list(arrays["classes"]))
+    reading = Reading(**_SETTINGS(parse_json(str(arrays["settings"]), "its settings")))
     if not 1 <= reading.ngram_range[0] <= reading.ngram_range[1] or not reading.max_chars:
-        raise refuse(f"its settings are {reading}")
-    if arrays["classes"].ndim != 1 or W.shape != (E.shape[1], len(classes)) or b.shape != (len(classes),):
-        raise refuse(f"{E.shape}, {W.shape} and {b.shape} do not fit together with {len(classes)} classes")
+        raise ValueError(f"its settings are {reading}")
+    fits = W.shape == (E.shape[1], len(classes)) and b.shape == (len(classes),)
+    if E.dtype != np.float16 or 0 in E.shape or len(E) > MAX_BUCKETS or not fits:
+        shapes = f"{E.dtype} {E.shape}, {W.shape} and {b.shape}"
+        raise ValueError(f"{shapes} do not fit together with {len(classes)} classes")
     E, W, b = (np.ascontiguousarray(values, dtype=np.float32) for values in (E, W, b))
     if not all(np.isfinite(values).all() for values in (E, W, b)):
-        raise refuse("it has weights that are not finite")
+        raise ValueError("it has weights that are not finite")
     return TextModel(E, W, b, classes, reading)

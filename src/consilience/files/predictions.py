@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +13,8 @@ from numpy.typing import NDArray
 from consilience._optional import require
 from consilience.exceptions import InvalidInputError
 from consilience.files.disk import replacing
+from consilience.rows.memory import new_array
+from consilience.run import Run
 
 LABEL = "label"
 ENDINGS = (".csv", ".parquet", ".npy", ".npz", ".txt")
@@ -43,54 +42,28 @@ def writing(path: Path, classes: NDArray[Any], n_rows: int) -> Iterator[Write]:
     .npy file the probabilities (n, L) as float32; an .npz file `probabilities`, `label` and `classes`; a .txt
     file a label per line.
     """
-    with replacing(path) as file, _FORMATS[path.suffix.lower()](file, classes, n_rows) as write:
+    ending = path.suffix.lower()
+    kind = {".csv": _table, ".parquet": _table, ".txt": _lines}.get(ending, _arrays)
+    with replacing(path) as file, kind(file, ending, classes, n_rows) as write:
         yield write
 
 
 @contextmanager
-def _csv(file: IO[bytes], classes: NDArray[Any], n_rows: int) -> Iterator[Write]:
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    plain, quoted = (
-        csv.writer(text, lineterminator="\n", quoting=rule) for rule in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
-    )
-    names, began = classes.tolist(), False
-    returns = any("\r" in str(name) for name in names)
-
-    def write(codes: NDArray[np.intp], proba: NDArray[Any], kept: Mapping[str, Any]) -> None:
-        nonlocal began
-        passed = [part.to_pylist() if hasattr(part, "to_pylist") else part for part in kept.values()]
-        # Python before 3.13 leaves a carriage return without quotes, and readers end the line there
-        cells = (cell for part in (kept, *passed) for cell in part)
-        lines = quoted if returns or any("\r" in cell for cell in cells if isinstance(cell, str)) else plain
-        if not began:
-            lines.writerow([*kept, *column_titles(classes)])
-            began = True
-        for i, (code, row) in enumerate(zip(codes.tolist(), proba.tolist(), strict=True)):
-            # nine digits tell all floats of 32 bits apart
-            lines.writerow([*(part[i] for part in passed), names[code], *(f"{p:.9g}" for p in row)])
-
-    try:
-        yield write
-    finally:
-        text.detach()  # flushes, and leaves the file open
-
-
-@contextmanager
-def _parquet(file: IO[bytes], classes: NDArray[Any], n_rows: int) -> Iterator[Write]:
-    pyarrow = require("pyarrow", extra="tables", purpose="Writing parquet")
-    parquet = require("pyarrow.parquet", extra="tables", purpose="Writing parquet")
-    names, writer = pyarrow.array(classes.tolist()), None
+def _table(file: IO[bytes], ending: str, classes: NDArray[Any], n_rows: int) -> Iterator[Write]:
+    arrow = require("pyarrow", extra="tables", purpose=f"Writing {ending}")
+    formats = require(f"pyarrow.{ending[1:]}", extra="tables", purpose=f"Writing {ending}")
+    names, open_writer = arrow.array(classes.tolist()), getattr(formats, "CSVWriter", None)
+    writer: Any = None
 
     def write(codes: NDArray[np.intp], proba: NDArray[Any], kept: Mapping[str, Any]) -> None:
         nonlocal writer
-        passed = {
-            name: part if hasattr(part, "to_pylist") else pyarrow.array(part, pyarrow.string())
-            for name, part in kept.items()
-        }
-        values = [names.take(pyarrow.array(codes)), *np.ascontiguousarray(proba.T, dtype=np.float32)]
-        table = pyarrow.table(passed | dict(zip(column_titles(classes), values, strict=True)))
+        columns = {name: arrow.array(values) for name, values in kept.items()}
+        if open_writer:  # which has no word for lists and the like
+            columns = {name: _plain(arrow, values) for name, values in columns.items()}
+        values = [names.take(arrow.array(codes)), *np.ascontiguousarray(proba.T, dtype=np.float32)]
+        table = arrow.table(columns | dict(zip(column_titles(classes), values, strict=True)))
         if writer is None:
-            writer = parquet.ParquetWriter(file, table.schema)
+            writer = (open_writer or formats.ParquetWriter)(file, table.schema)
         writer.write_table(table)
 
     try:
@@ -100,32 +73,35 @@ def _parquet(file: IO[bytes], classes: NDArray[Any], n_rows: int) -> Iterator[Wr
             writer.close()
 
 
-@contextmanager
-def _npy(file: IO[bytes], classes: NDArray[Any], n_rows: int) -> Iterator[Write]:
-    _write_header(file, n_rows, len(classes))
-    yield lambda _codes, proba, _kept: _write_numbers(file, proba)
+def _plain(arrow: Any, values: Any) -> Any:
+    """Return a column as texts, unless it holds texts or numbers."""
+    if arrow.types.is_string(values.type) or arrow.types.is_primitive(values.type):
+        return values
+    return arrow.array(
+        [None if value is None else str(value) for value in values.to_pylist()], arrow.string()
+    )
 
 
 @contextmanager
-def _npz(file: IO[bytes], classes: NDArray[Any], n_rows: int) -> Iterator[Write]:
-    labels = []
-    with zipfile.ZipFile(file, "w") as archive:
-        # a ZipInfo of its own has a fixed date: equal predictions, equal bytes
-        with archive.open(zipfile.ZipInfo("probabilities.npy"), "w", force_zip64=True) as member:
-            _write_header(member, n_rows, len(classes))
+def _arrays(file: IO[bytes], ending: str, classes: NDArray[Any], n_rows: int) -> Iterator[Write]:
+    probabilities, labels = new_array((n_rows, len(classes)), Run()), np.zeros(n_rows, np.int32)
+    done = 0
 
-            def write(codes: NDArray[np.intp], proba: NDArray[Any], kept: Mapping[str, Any]) -> None:
-                labels.append(codes.astype(np.int32))
-                _write_numbers(member, proba)
+    def write(codes: NDArray[np.intp], proba: NDArray[Any], kept: Mapping[str, Any]) -> None:
+        nonlocal done
+        rows = slice(done, done + len(codes))
+        probabilities[rows], labels[rows], done = proba, codes, done + len(codes)
 
-            yield write
-        for name, values in ((LABEL, classes[np.concatenate(labels)]), ("classes", classes)):
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, values, allow_pickle=False)
+    yield write
+    if ending == ".npy":
+        np.save(file, probabilities, allow_pickle=False)
+    else:
+        named = {"probabilities": probabilities, LABEL: classes[labels], "classes": classes}
+        np.savez(file, allow_pickle=False, **named)
 
 
 @contextmanager
-def _txt(file: IO[bytes], classes: NDArray[Any], n_rows: int) -> Iterator[Write]:
+def _lines(file: IO[bytes], ending: str, classes: NDArray[Any], n_rows: int) -> Iterator[Write]:
     broken = [name for name in classes.tolist() if {"\n", "\r"} & set(str(name))]
     if broken:
         raise InvalidInputError(
@@ -133,21 +109,3 @@ def _txt(file: IO[bytes], classes: NDArray[Any], n_rows: int) -> Iterator[Write]
         )
     lines = [f"{name}\n".encode("utf-8", "surrogatepass") for name in classes.tolist()]
     yield lambda codes, _proba, _kept: file.writelines(lines[code] for code in codes.tolist())
-
-
-def _write_header(file: IO[bytes], rows: int, columns: int) -> None:
-    header = {"descr": "<f4", "fortran_order": False, "shape": (rows, columns)}
-    np.lib.format.write_array_header_1_0(file, header)
-
-
-def _write_numbers(file: IO[bytes], proba: NDArray[Any]) -> None:
-    file.write(np.ascontiguousarray(proba, dtype="<f4").tobytes())
-
-
-_FORMATS: dict[str, Callable[..., Any]] = {
-    ".csv": _csv,
-    ".parquet": _parquet,
-    ".npy": _npy,
-    ".npz": _npz,
-    ".txt": _txt,
-}

@@ -15,20 +15,35 @@ from consilience._dataset_rows import read_rows
 from consilience._images import PURPOSE, is_pil_image, pixels_of, read_image
 from consilience._optional import require
 from consilience._tables import as_values
-from consilience._validation import check_choice, check_count, check_number, n_rows
+from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.strict_json import checked, record
+from consilience.options import Check, check_count, check_number, choice, number, optional
 
 MOST_PIXELS = 4096
 """The longest side of a prepared image: a card of a stranger must not ask for all memory."""
 
 _MODES = {"rgb": "RGB", "bgr": "RGB", "grey": "L"}
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "resize": ("crop", "squash"),
-    "interpolation": ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"),
-    "layout": ("chw", "hwc"),
-    "dtype": ("float32", "float16", "float64", "uint8"),
-    "colour": tuple(_MODES),
+
+
+def _pair(name: str, value: Any) -> tuple[int, ...]:
+    pair = tuple(value) if isinstance(value, list | tuple) else (value, value)
+    if len(pair) != 2:
+        raise InvalidInputError(
+            "{argument} must be one number, or height and width.", argument=name, value=value
+        )
+    return tuple(check_count(name, side, at_most=MOST_PIXELS) for side in pair)
+
+
+_CHECKS = {
+    "size": Check(_pair, "int or (int, int)"),
+    "resize": choice("crop", "squash"),
+    "resize_to": optional(Check(_pair, "int or (int, int)")),
+    "interpolation": choice("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"),
+    "scale": optional(number(above=0)),
+    "layout": choice("chw", "hwc"),
+    "dtype": choice("float32", "float16", "float64", "uint8"),
+    "colour": choice(*_MODES),
 }
 
 
@@ -81,10 +96,9 @@ class ImagePreprocess:
     colour: Literal["rgb", "bgr", "grey"] = "rgb"
 
     def __post_init__(self) -> None:
-        for name, known in _CHOICES.items():
-            check_choice(name, getattr(self, name), known)
-        size = _check_size("size", self.size)
-        before = size if self.resize_to is None else _check_size("resize_to", self.resize_to)
+        values = {name: check.run(name, getattr(self, name)) for name, check in _CHECKS.items()}
+        size = values["size"]
+        before = values["resize_to"] = values["resize_to"] or size
         if before[0] < size[0] or before[1] < size[1]:
             raise InvalidInputError(
                 f"{{argument}} must be at least the size {size}, which is cut out of it.",
@@ -95,12 +109,9 @@ class ImagePreprocess:
             raise InvalidInputError(
                 "dtype='uint8' keeps pixels as they are. Drop scale, mean and std, or use dtype='float32'."
             )
-        values: dict[str, Any] = {"size": size, "resize_to": before}
-        for name in ("mean", "std"):
-            if getattr(self, name) is not None:
-                values[name] = _check_channels(name, getattr(self, name), self.n_channels)
-        if self.scale is not None:
-            values["scale"] = check_number("scale", self.scale, above=0)
+        values |= {
+            name: _read_channels(name, getattr(self, name), self.n_channels) for name in ("mean", "std")
+        }
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -112,10 +123,8 @@ class ImagePreprocess:
     @property
     def row_shape(self) -> tuple[int, int, int]:
         """The shape of a prepared image."""
-        height, width = self.size
-        if self.layout == "chw":
-            return (self.n_channels, height, width)
-        return (height, width, self.n_channels)
+        channels, size = (self.n_channels,), tuple(self.size)
+        return channels + size if self.layout == "chw" else size + channels
 
     @property
     def row_bytes(self) -> int:
@@ -136,7 +145,7 @@ class ImagePreprocess:
         >>> ImagePreprocess.from_dict({"size": [32, 32], "layout": "hwc"}).row_shape
         (32, 32, 3)
         """
-        known = {field.name: lambda value: value for field in fields(cls)}
+        known = dict.fromkeys((field.name for field in fields(cls)), lambda value: value)
         return cls(**checked("preprocess", values, record(known, needs=["size"])))
 
     def __call__(self, X: Any) -> NDArray[Any]:
@@ -256,16 +265,9 @@ def _checked_pixels(image: Any, row: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(values)
 
 
-def _check_size(name: str, value: Any) -> tuple[int, int]:
-    pair = tuple(value) if isinstance(value, list | tuple) else (value, value)
-    if len(pair) != 2:
-        raise InvalidInputError(
-            "{argument} must be one number, or height and width.", argument=name, value=value
-        )
-    return check_count(name, pair[0], at_most=MOST_PIXELS), check_count(name, pair[1], at_most=MOST_PIXELS)
-
-
-def _check_channels(name: str, value: Any, channels: int) -> tuple[float, ...]:
+def _read_channels(name: str, value: Any, channels: int) -> tuple[float, ...] | None:
+    if value is None:
+        return None
     given = tuple(value) if isinstance(value, list | tuple | np.ndarray) else (value,)
     if len(given) not in (1, channels):
         raise InvalidInputError(

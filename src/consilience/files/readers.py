@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from consilience._optional import require
 from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
-from consilience.files.arrays import read_npy
+from consilience.files.arrays import open_npy
 from consilience.files.card import Card, card_path, write_card
 from consilience.files.disk import file_sha256, replacing
 from consilience.files.strict_json import parse_json
@@ -211,7 +211,7 @@ def _parquet_labels(path: Path) -> NDArray[Any]:
 
 
 _LABELS: dict[str, Callable[[Path], Any]] = {
-    ".npy": read_npy,
+    ".npy": lambda path: open_npy(path).read(),
     ".npz": partial(read_npz_array, key="y"),
     ".csv": _csv_labels,
     ".parquet": _parquet_labels,

@@ -101,22 +101,30 @@ _STRICT = json.JSONDecoder(
 )
 
 
-def text(most: int = 1000, *, least: int = 0, like: str = "", says: str = "") -> Reader:
-    """A text of so many characters, whole ones, and like a regular expression if one is given."""
-    expected = says or f"a text of {f'{least} to' if least else 'at most'} {most} characters"
-    pattern = re.compile(like) if like else None
+def _reader(expected: str, good: Callable[[Any], bool], make: Reader = lambda value: value) -> Reader:
+    """Return a reader of what is good."""
 
-    def read(value: Any) -> str:
-        good = isinstance(value, str) and least <= len(value) <= most
-        if (
-            not good
-            or (pattern and not pattern.fullmatch(value))
-            or not (value.isascii() or plain_text(value) == value)
-        ):
+    def read(value: Any) -> Any:
+        if not good(value):
             raise RecordError(expected, value)
-        return str(value)
+        return make(value)
 
     return read
+
+
+def text(most: int = 1000, *, least: int = 0, like: str = "", says: str = "") -> Reader:
+    """A text of so many characters, whole ones, and like a regular expression if one is given."""
+    pattern = re.compile(like) if like else None
+
+    def good(value: Any) -> bool:
+        return (
+            isinstance(value, str)
+            and least <= len(value) <= most
+            and (pattern is None or pattern.fullmatch(value) is not None)
+            and (value.isascii() or plain_text(value) == value)
+        )
+
+    return _reader(says or f"a text of {f'{least} to' if least else 'at most'} {most} characters", good, str)
 
 
 def plain_text(value: str) -> str:
@@ -126,35 +134,21 @@ def plain_text(value: str) -> str:
 
 def whole(most: int = LARGEST) -> Reader:
     """A whole number from 0."""
-
-    def read(value: Any) -> int:
-        if type(value) is not int or not 0 <= value <= most:
-            raise RecordError(f"a whole number from 0 to {most}", value)
-        return value
-
-    return read
+    return _reader(
+        f"a whole number from 0 to {most}", lambda value: type(value) is int and 0 <= value <= most
+    )
 
 
 def truth() -> Reader:
     """True or false."""
-
-    def read(value: Any) -> bool:
-        if type(value) is not bool:
-            raise RecordError("true or false", value)
-        return value
-
-    return read
+    return _reader("true or false", lambda value: type(value) is bool)
 
 
 def number() -> Reader:
     """A number of at most 2^53 either way, as a float."""
-
-    def read(value: Any) -> float:
-        if type(value) not in (int, float) or not abs(value) <= LARGEST:
-            raise RecordError("a number up to 2^53", value)
-        return float(value)
-
-    return read
+    return _reader(
+        "a number up to 2^53", lambda value: type(value) in (int, float) and abs(value) <= LARGEST, float
+    )
 
 
 def maybe(reader: Reader) -> Reader:
@@ -164,36 +158,30 @@ def maybe(reader: Reader) -> Reader:
 
 def listing(reader: Reader, most: int, *, least: int = 0) -> Reader:
     """A list of so many values, as a tuple."""
-
-    def read(value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list | tuple) or not least <= len(value) <= most:
-            raise RecordError(f"a list of {least} to {most} values", value)
-        return tuple(_at(f"[{i}]", reader, one) for i, one in enumerate(value))
-
-    return read
+    return _reader(
+        f"a list of {least} to {most} values",
+        lambda value: isinstance(value, list | tuple) and least <= len(value) <= most,
+        lambda value: tuple(_at(f"[{i}]", reader, one) for i, one in enumerate(value)),
+    )
 
 
 def row(*readers: Reader) -> Reader:
     """A list with a reader for each value, as a tuple."""
-
-    def read(value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list | tuple) or len(value) != len(readers):
-            raise RecordError(f"a list of {len(readers)} values", value)
-        return tuple(_at(f"[{i}]", *both) for i, both in enumerate(zip(readers, value, strict=True)))
-
-    return read
+    return _reader(
+        f"a list of {len(readers)} values",
+        lambda value: isinstance(value, list | tuple) and len(value) == len(readers),
+        lambda value: tuple(_at(f"[{i}]", *both) for i, both in enumerate(zip(readers, value, strict=True))),
+    )
 
 
 def mapping(reader: Reader, most: int = 1000, *, keys: Reader | None = None, least: int = 0) -> Reader:
     """An object of so many values, each by a text."""
     key_of = keys or text(200)
-
-    def read(value: Any) -> dict[str, Any]:
-        if not isinstance(value, Mapping) or not least <= len(value) <= most:
-            raise RecordError(f"an object with {least} to {most} entries", value)
-        return {key_of(key): _at(f"[{shown(key)}]", reader, one) for key, one in value.items()}
-
-    return read
+    return _reader(
+        f"an object with {least} to {most} entries",
+        lambda value: isinstance(value, Mapping) and least <= len(value) <= most,
+        lambda value: {key_of(key): _at(f"[{shown(key)}]", reader, one) for key, one in value.items()},
+    )
 
 
 def record(fields: Mapping[str, Reader], *, needs: Iterable[str] = (), others: bool = False) -> Reader:
@@ -215,8 +203,8 @@ def record(fields: Mapping[str, Reader], *, needs: Iterable[str] = (), others: b
         lacking = [key for key in needs if key not in value]
         unknown = [key for key in value if key not in fields and not others]
         if lacking or unknown:
-            what = f"without {lacking[0]!r}" if lacking else f"with the unknown key {shown(unknown[0])}"
-            raise RecordError(f"an object with {', '.join(fields)}", f"one {what}")
+            what = f"lacks {lacking[0]!r}" if lacking else f"has the unknown key {shown(unknown[0])}"
+            raise RecordError(f"an object with {', '.join(fields)} (this one {what})", value)
         return {key: _at(f".{key}", reader, value[key]) for key, reader in fields.items() if key in value}
 
     return read

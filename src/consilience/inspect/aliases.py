@@ -2,28 +2,208 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from consilience._progress import Progress, silent
-from consilience._validation import check_count, n_rows
+from consilience._validation import check_count
+from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
-from consilience.inspect.matching import Matched, answered_twice, match_columns
-from consilience.inspect.spelling import spelling
-from consilience.inspect.suggestions import AliasSuggestions, SameClass, SameName
+from consilience.inspect.drawing import Block
+from consilience.inspect.matching import Matched, answered_twice, match_columns, spelling, warn_of_unused
+from consilience.inspect.page import as_html, as_lines, frame, plain, table
 from consilience.kernels.arrays import Floats, Ints
 from consilience.labels import LabelSpace
 from consilience.rows import as_rows
-from consilience.run import Run
-from consilience.scoring.engine import score
-from consilience.scoring.store import as_store
+from consilience.run import Run, resolve_run
+from consilience.scoring import score
 from consilience.teachers.given import open_teachers
-from consilience.unify.alias_warnings import warn_of_unused
 
 __all__ = ["AliasSuggestions", "SameClass", "SameName", "suggest_aliases"]
+
+MOST_NAMES = 3  # of teachers, when printed
+
+
+@dataclass(frozen=True)
+class SameClass:
+    """Two names that are likely one class.
+
+    Attributes
+    ----------
+    alias : str or number
+        The name to give up.
+    name : str or number
+        The name to keep: the one that more teachers use, or the longer one.
+    alias_teachers, name_teachers : tuple of str
+        The teachers that use each.
+    agreement : float
+        Mean correlation, at most 1, between what the teachers say of the two; see `suggest_aliases`. If more
+        than two names are one class, between the alias and all the others.
+    spelling : float or None
+        How alike the names are spelt, from 0 to 1; None for numbers.
+    rows : tuple of int
+        Up to three rows of X that speak for it most: all these teachers rank them high.
+    expressible : bool
+        Whether an alias can say it. If not, one of the names is likely two classes: first rename it for the
+        teachers concerned with `consilience.teachers.rename_classes`.
+
+    Examples
+    --------
+    >>> found = SameClass("cat", "house cat", ("a",), ("b",), agreement=0.9, spelling=0.5, rows=(3, 8))
+    >>> found.name, found.agreement
+    ('house cat', 0.9)
+    """
+
+    alias: Any
+    name: Any
+    alias_teachers: tuple[str, ...]
+    name_teachers: tuple[str, ...]
+    agreement: float
+    spelling: float | None
+    rows: tuple[int, ...]
+    expressible: bool = True
+
+
+@dataclass(frozen=True)
+class SameName:
+    """One name that likely stands for two classes.
+
+    Attributes
+    ----------
+    name : str or number
+    teachers, other_teachers : tuple of str
+        The teachers that use it for one class, and those that use it for another.
+    agreement : float
+        Mean correlation between what the two groups say of it; near zero or below.
+    rows : tuple of int
+        Up to three rows of X that speak for it most: one group ranks them high, the other low.
+
+    Examples
+    --------
+    >>> found = SameName("jaguar", ("animals",), ("cars",), agreement=-0.1, rows=(2, 5))
+    >>> found.teachers, found.other_teachers
+    (('animals',), ('cars',))
+    """
+
+    name: Any
+    teachers: tuple[str, ...]
+    other_teachers: tuple[str, ...]
+    agreement: float
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AliasSuggestions:
+    """What `consilience.suggest_aliases` found. Nothing of it is applied: ``Unifier(aliases=found.aliases)``.
+
+    Attributes
+    ----------
+    same_class : tuple of SameClass
+        Different names that are likely one class, surest first.
+    same_name : tuple of SameName
+        Names that likely stand for two classes, surest first.
+    n_rows : int
+        Rows that were compared.
+    given : mapping
+        The aliases that were given, and had been applied before.
+
+    Examples
+    --------
+    >>> same = SameClass("cat", "house cat", ("a",), ("b",), agreement=0.9, spelling=0.5, rows=(3, 8))
+    >>> AliasSuggestions((same,), (), n_rows=100, given={}).aliases
+    {'cat': 'house cat'}
+    """
+
+    same_class: tuple[SameClass, ...]
+    same_name: tuple[SameName, ...]
+    n_rows: int
+    given: Mapping[Any, Any]
+
+    @property
+    def aliases(self) -> dict[Any, Any]:
+        """The aliases to use: those given, and those suggested."""
+        return {**self.given, **{pair.alias: pair.name for pair in self.same_class if pair.expressible}}
+
+    def __len__(self) -> int:
+        return len(self.same_class) + len(self.same_name)
+
+    def __iter__(self) -> Iterator[SameClass | SameName]:
+        return iter((*self.same_class, *self.same_name))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, ready for JSON."""
+        return {name: plain(getattr(self, name)) for name in ("n_rows", "same_class", "same_name")}
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame with one row per suggestion."""
+        same = [
+            {"likely": "one class", **vars(pair), "other_teachers": pair.name_teachers}
+            for pair in self.same_class
+        ]
+        two = [
+            {"likely": "two classes", **vars(pair), "alias_teachers": pair.teachers, "expressible": False}
+            for pair in self.same_name
+        ]
+        columns = ["likely", "alias", "name", "agreement", "spelling", "rows", "alias_teachers"]
+        return frame([*same, *two], columns=[*columns, "other_teachers", "expressible"])
+
+    def tables(self, places: Sequence[int] | None = None) -> list[Block]:
+        """Return the suggestions as tables; `places` are the positions to show for rows, if others."""
+
+        def rows(pair: SameClass | SameName) -> str:
+            return shorten(pair.rows if places is None else [places[row] for row in pair.rows])
+
+        agreement = ("agreement", "number")
+        classes = [
+            [
+                pair.alias,
+                shorten(pair.alias_teachers, MOST_NAMES),
+                pair.name,
+                shorten(pair.name_teachers, MOST_NAMES),
+                round(pair.agreement, 2),
+                pair.spelling and round(pair.spelling, 2),
+                rows(pair),
+                "" if pair.expressible else "rename first",
+            ]
+            for pair in self.same_class
+        ]
+        heads = [("alias", "name"), ("of", "name"), ("is likely", "name"), ("of", "name"), agreement]
+        names = [
+            [
+                pair.name,
+                shorten(pair.teachers, MOST_NAMES),
+                shorten(pair.other_teachers, MOST_NAMES),
+                round(pair.agreement, 2),
+                rows(pair),
+            ]
+            for pair in self.same_name
+        ]
+        likely = "Names that are likely"
+        own = [
+            ("name", "name"),
+            ("of", "name"),
+            ("is likely not that of", "name"),
+            agreement,
+            ("rows", "text"),
+        ]
+        heads += [("spelling", "number"), ("rows", "text"), ("", "text")]
+        both = [table(f"{likely} one class", heads, classes), table(f"{likely} two classes", own, names)]
+        return [one for one in both if one["rows"]]
+
+    def __repr__(self) -> str:
+        return "\n".join([self._title(), *(f"  {line}" for one in self.tables() for line in as_lines(one))])
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(self._title())}</p>" + "".join(map(as_html, self.tables()))
+
+    def _title(self) -> str:
+        pairs, names = counted(len(self.same_class), "pair"), counted(len(self.same_name), "name")
+        return (
+            f"{pairs} of names likely one class, {names} likely two classes ({counted(self.n_rows, 'row')})"
+        )
 
 
 def suggest_aliases(
@@ -32,9 +212,7 @@ def suggest_aliases(
     *,
     aliases: Mapping[Any, Any] | None = None,
     max_rows: int = 5000,
-    cache: Any = None,
-    batch_size: int = 4096,
-    progress: Progress | None = None,
+    run: Run | None = None,
 ) -> AliasSuggestions:
     """Suggest which classes of different teachers are one, and which that share a name are two.
 
@@ -79,12 +257,8 @@ def suggest_aliases(
         Aliases that you know already. They are applied first.
     max_rows : int
         Compare at most this many rows, evenly spaced.
-    cache : path or ScoreStore, optional
-        A folder that keeps the teachers' outputs, as for `Unifier`.
-    batch_size : int
-        Rows per call of a teacher.
-    progress : callable, optional
-        Called with (task, done, total) during long work.
+    run : Run, optional
+        How teachers are asked: memory, cache, rows_per_call, progress.
 
     Returns
     -------
@@ -110,28 +284,24 @@ def suggest_aliases(
     'bristly iris'
     """
     check_count("max_rows", max_rows, at_least=2)
-    check_count("batch_size", batch_size)
-    opened = open_teachers(teachers)
+    run, opened = resolve_run(run), open_teachers(teachers)
     if len(opened.teachers) < 2:
         raise InvalidInputError("teachers has one teacher; give two or more, to compare their classes.")
     lists = [teacher.classes for teacher in opened.teachers]
     space = LabelSpace(lists, aliases, names=opened.names, disconnected="ignore")
     warn_of_unused(space)
-    X = as_rows(X).all(Run())
-    if n_rows(X) == 0:
+    rows = as_rows(X)
+    if len(rows) == 0:
         raise InvalidInputError("X has no rows; give some that the teachers can be compared on.")
-    logits = score(
-        opened.teachers, space, X, batch_size=batch_size, store=as_store(cache), progress=progress or silent
-    )
-    return find_suggestions(logits, space, aliases or {}, max_rows)
+    return find_suggestions(score(opened.teachers, space, rows, run), space, aliases or {}, max_rows)
 
 
 def find_suggestions(
-    logits: Floats, space: LabelSpace, given: Mapping[Any, Any], max_rows: int
+    logits: Any, space: LabelSpace, given: Mapping[Any, Any], max_rows: int
 ) -> AliasSuggestions:
     """Return what packed logits (n, m) say about the names of a label space."""
     rows = answered_twice(logits, space, max_rows)
-    found = match_columns(logits[rows], space)
+    found = match_columns(np.asarray(logits[rows], np.float64), space)
     doubtful = _repeated(space.columns, found.parts)
     same_class = [
         pair
@@ -219,7 +389,7 @@ def _speaking_rows(ranks: Floats, columns: Ints, others: Ints, rows: Ints, *, sa
     low, high = np.minimum(one, other), np.maximum(one, other)
     # ranks often tie: then the row counts that one side ranks higher
     order = np.lexsort((low, (high if same else low - high).round(9)))
-    known: NDArray[np.bool_] = np.isfinite(high[order])
+    known: Any = np.isfinite(high[order])
     return tuple(rows[order[known][:3]].tolist())
 
 

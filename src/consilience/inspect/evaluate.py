@@ -1,70 +1,208 @@
-"""Evaluate a classifier on labelled rows: ask it, its teachers and a student of the labels, and count."""
+"""Evaluate a classifier on labelled rows: ask it, its teachers and a student of the labels, and count.
+
+scikit-learn has most of the figures, and the tests compare with it. Here they share one pass over the rows:
+its functions sort the labels anew for every metric, and its log-loss makes an array (n, L) of zeros and ones.
+"""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
+from scipy.stats import binomtest
 from sklearn.base import clone
+from sklearn.metrics import accuracy_score
 
-from consilience._progress import Progress, part_of, silent
+from consilience._progress import part_of
 from consilience._validation import (
     as_random_state,
     check_choice,
     check_count,
+    check_fitted,
     check_number,
     check_packed_logits,
     n_rows,
     take_rows,
 )
-from consilience.exceptions import CoverageWarning, InvalidInputError, TeacherError
-from consilience.inspect.evaluation import ClassScores, Compared, Evaluation
-from consilience.inspect.metrics import (
-    Answers,
-    Codes,
-    Scores,
-    answers_of,
-    confusion_matrix,
-    measure,
-    recalls_of,
-    scores_of,
-)
-from consilience.inspect.truth import read_truth
+from consilience._words import counted, shorten
+from consilience.exceptions import CoverageWarning, InvalidInputError, TeacherError, shown, warn
+from consilience.inspect.evaluation import ClassScores, Compared, Evaluation, Scores
 from consilience.kernels.arrays import Floats
 from consilience.kernels.held_out import held_out_folds
-from consilience.kernels.unify.answers import beside_teachers
+from consilience.kernels.unify.answers import LEAST_LIKELIHOOD, Tally, beside_teachers, proba_answers
 from consilience.kernels.unify.packed import make_layout
 from consilience.labels import LabelSpace
-from consilience.scoring.engine import observe
-from consilience.scoring.store import as_store
-from consilience.students.classifier import SoftLabelClassifier
+from consilience.rows import as_rows
+from consilience.run import Run, resolve_run
+from consilience.scoring import observe
 from consilience.teachers import Teacher
 
-if TYPE_CHECKING:
-    from consilience.unify.unifier import Unifier
-
-LabelsOnly = Literal["auto"] | bool
-
-# With labels_only="auto", the student learns the labels alone if there are at most this many.
-MOST_LABELS = 5000
-# A class is nearly lost if less than this share of its rows is found, and it has at least so many rows.
-LOST, LOST_ROWS = 0.1, 5
+Codes = NDArray[np.intp]
+MOST_LABELS = 5000  # up to which labels_only="auto" lets a student learn the labels alone
+LOST, LOST_ROWS = 0.1, 5  # a class is nearly lost if a smaller share of at least so many rows is found
 
 
-class Measured(NamedTuple):
-    """How things are measured."""
+@dataclass(frozen=True)
+class Truth:
+    """The true classes of some rows. A class that nobody knows has a position, too, which no guess has.
 
-    confidence: float
-    n_bins: int
+    Attributes
+    ----------
+    labels : (n,) array of int
+        The position of each label in `names`; -1 without one.
+    names : tuple
+        The classes of the label space, and then those that nobody knows.
+    n_classes : int
+        The classes of the label space, L.
+    """
 
-    def scores(self, answers: Answers, truth: Codes, n_classes: int) -> Scores:
-        """Return how good answers are."""
-        return measure(answers, truth, n_classes, confidence=self.confidence, n_bins=self.n_bins)
+    labels: Codes
+    names: tuple[Any, ...]
+    n_classes: int
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which rows (n,) have a label."""
+        return self.labels >= 0
+
+    @property
+    def codes(self) -> Codes:
+        """The labels (k,) of the rows that have one."""
+        return self.labels[self.known]
+
+    @property
+    def remarks(self) -> list[str]:
+        """A sentence about the classes that nobody knows, if there are any; those with most rows first."""
+        counts = np.bincount(self.labels[self.labels >= self.n_classes], minlength=len(self.names))
+        if not counts.any():
+            return []
+        order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)].tolist()
+        listed = shorten([f"{shown(self.names[i])} ({counted(int(counts[i]), 'row')})" for i in order], 5)
+        return [f"{counted(len(order), 'class')} that nobody knows, whose rows count as errors: {listed}."]
+
+    def of(self, rows: Codes) -> Truth:
+        """Return the labels of some rows."""
+        return replace(self, labels=self.labels[rows])
+
+    def accuracy(self, guesses: Codes, sample_weight: ArrayLike | None = None) -> float:
+        """Return the weighted share of labelled rows that are guessed (n,) rightly."""
+        if sample_weight is None:
+            return float(accuracy_score(self.codes, guesses[self.known]))
+        try:
+            weights = np.asarray(sample_weight, dtype=np.float64)
+        except Exception as error:  # what is no array can raise anything
+            raise InvalidInputError("sample_weight must be numbers, one for each row of X.") from error
+        if weights.shape != self.known.shape or not np.isfinite(weights).all() or (weights < 0).any():
+            raise InvalidInputError(
+                f"sample_weight has shape {weights.shape}; expected ({len(self.known)},): a finite number of "
+                "at least 0 for each row of X."
+            )
+        if not weights[self.known].any():
+            raise InvalidInputError("sample_weight is 0 for every row with a label; give some rows a weight.")
+        return float(accuracy_score(self.codes, guesses[self.known], sample_weight=weights[self.known]))
+
+
+def read_truth(
+    y: Any, rows: int, space: LabelSpace, *, where: str = "y", at_least: int = 1, some_known: bool = False
+) -> Truth:
+    """Read labels to compare with. They may be aliases, or classes that nobody knows.
+
+    Parameters
+    ----------
+    y : (n,) sequence
+        None, NaN or -1 for rows without a label.
+    rows : int
+        n, the rows of X.
+    space : LabelSpace
+    where : str
+        What to call y in an error.
+    at_least : int
+        How many different classes y must have.
+    some_known : bool
+        Whether to refuse labels if the space knows none of them: they are meant for something else.
+    """
+    found = space.read(y, rows, where=where, at_least=at_least)
+    if some_known and found.known.any() and found.codes[found.known].min() >= space.n_classes:
+        # raises, and says what was expected; not of y itself, which may be an iterator
+        space.encode([found.classes[code] if code >= 0 else None for code in found.codes], where)
+    return Truth(found.codes, tuple(found.classes.tolist()), space.n_classes)
+
+
+class Answers(NamedTuple):
+    """What a classifier says about k rows, as far as the metrics need it."""
+
+    decided: Codes  # (k,) the class that it finds most probable
+    confidence: Floats  # (k,) the probability of that class
+    likelihood: Floats  # (k,) the probability of the true class
+
+    @classmethod
+    def given(cls, proba: Floats, truth: Codes) -> Answers:
+        """Return the answers of probabilities (k, c); `truth` (k,) are columns, or unknown from c on."""
+        return cls(*proba_answers(proba, truth))
+
+
+def scores_of(tally: Tally, confidence: float) -> Scores:
+    """Return the scores of at least one row, by its sums; `confidence` is that of the interval."""
+    n_rows, n_right = int(tally.occurs.sum()), int(tally.hits.sum())
+    return Scores(
+        n_rows,
+        n_right / n_rows,
+        wilson(n_right, n_rows, confidence),
+        float(np.nanmean(shares_of(tally.hits, tally.occurs))),
+        -tally.log_likelihood / n_rows,
+        float(np.abs(tally.gaps).sum() / n_rows),
+    )
+
+
+def wilson(n_right: int, n_rows: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Return Wilson's interval of an accuracy."""
+    ends = binomtest(n_right, n_rows).proportion_ci(confidence, "wilson")
+    return float(ends.low), float(ends.high)
+
+
+def shares_of(hits: Codes, counts: Codes) -> Floats:
+    """Return the share (L,) of each class's rows that are right; NaN without rows."""
+    return np.divide(hits, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+
+
+def tally_of(answers: Answers, truth: Codes, n_classes: int, n_bins: int) -> Tally:
+    """Sum up answers about k rows; true classes from `n_classes` on are unknown, and count as errors."""
+    right = answers.decided == truth
+    occurs = np.bincount(truth, minlength=n_classes)
+    return Tally(
+        occurs,
+        np.bincount(truth[right], minlength=len(occurs)),
+        float(np.log(np.maximum(answers.likelihood, LEAST_LIKELIHOOD)).sum()),
+        calibration_gaps(answers.confidence, right, n_bins),
+    )
+
+
+def calibration_gaps(confidence: Floats, right: NDArray[np.bool_], n_bins: int) -> Floats:
+    """Return by how much confidence (k,) exceeds success, summed over the rows of each bin of equal width.
+
+    The mean over rows of their absolute values is the expected calibration error.
+
+    Examples
+    --------
+    >>> calibration_gaps(np.array([0.9, 0.9, 0.6]), np.array([True, False, True]), 2).round(3).tolist()
+    [0.0, 0.4]
+    """
+    bins = np.minimum((confidence * n_bins).astype(np.intp), n_bins - 1)
+    return np.bincount(bins, confidence - right, n_bins).astype(np.float64, copy=False)
+
+
+def confusion_matrix(truth: Codes, decided: Codes, n_classes: int) -> Codes:
+    """Return how many rows of each class (its row) are taken for each class (its column).
+
+    Rows of unknown classes, from `n_classes` on, are left out.
+    """
+    ours = truth < n_classes
+    cells = np.bincount(truth[ours] * n_classes + decided[ours], minlength=n_classes**2)
+    return cells.reshape(n_classes, n_classes)
 
 
 class Alone(NamedTuple):
@@ -75,123 +213,168 @@ class Alone(NamedTuple):
     n_folds: int
 
 
-def evaluate_unifier(
-    unified: Unifier,
+def score(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+    """Return the share of rows whose class is predicted.
+
+    Parameters
+    ----------
+    X : array, sparse matrix, data frame or list
+        n rows.
+    y : (n,) sequence
+        Their classes; they may be aliases, as in `fit`. Rows without a label are left out. A class that
+        the model does not know counts as an error.
+    sample_weight : (n,) array, optional
+        The weight of each row.
+    """
+    check_fitted(model, "classes_")
+    rows, space = as_rows(X), space_of(model)
+    truth = read_truth(y, len(rows), space)
+    guesses = space.encode(model.classes_)[model.predict_proba(rows.given).argmax(axis=1)]
+    return truth.accuracy(guesses, sample_weight)
+
+
+def space_of(model: Any) -> LabelSpace:
+    """Return the label space of a model's classes; one without teachers in it has one of its own."""
+    space = getattr(model, "label_space_", None)
+    aliases = getattr(model, "aliases_", None)
+    return space or LabelSpace([model.classes_], aliases, disconnected="ignore")
+
+
+def evaluate(
+    model: Any,
     X: Any,
     y: Any,
     *,
-    teachers: bool,
-    labels_only: LabelsOnly,
-    n_folds: int,
-    logits: ArrayLike | None,
-    confidence: float,
-    n_bins: int,
+    teachers: bool = True,
+    labels_only: Literal["auto"] | bool = "auto",
+    n_folds: int = 5,
+    logits: ArrayLike | None = None,
+    confidence: float = 0.95,
+    n_bins: int = 15,
 ) -> Evaluation:
-    """Do what `Unifier.evaluate` says."""
-    unified._check_fitted()
+    """Measure how good it is on labelled rows, and beside what else one could do with them.
+
+    Beside each teacher, the rows are those of its classes, and the question is which of these a row is.
+    The vote gives every teacher one vote, for its decision; all classes share one more equally.
+
+    Parameters
+    ----------
+    X : array, sparse matrix, data frame or list
+        n rows.
+    y : (n,) sequence
+        Their labels, which may be aliases. Rows without one (None, NaN, -1) are left out. A class that
+        nobody knows counts as an error, and a remark names it. If all labels are such, you get an error.
+    teachers : bool
+        Whether to ask the teachers of a `Unifier` about X, to compare with each and with their vote.
+        Teachers that only hold outputs for other rows are left out.
+    labels_only : {"auto", True, False}
+        Whether to train the same kind of student on these labels alone, cross-validated: if it is as
+        good, you need no teachers. ``"auto"`` does so with up to 5,000 labels.
+    n_folds : int
+        Folds of that cross-validation.
+    logits : (n, m) array, optional
+        The teachers' outputs for X, from `score_teachers`: then no teacher is asked.
+    confidence : float
+        Of the interval of the accuracy, which is Wilson's.
+    n_bins : int
+        Bins of the expected calibration error; they have equal width.
+
+    Returns
+    -------
+    Evaluation
+        It prints well, and has `to_dict`, `to_frame` and `report`.
+
+    Warns
+    -----
+    CoverageWarning
+        With the classes that got nearly lost: less than 10 % of at least five rows are found, or the
+        class is never predicted.
+    """
+    check_fitted(model, "classes_")
     check_choice("teachers", teachers, (True, False))
-    measured = _check(labels_only, n_folds, confidence, n_bins)
-    space, progress = unified.label_space_, unified.progress or silent
+    check_choice("labels_only", labels_only, ("auto", True, False))
+    check_measures(n_folds, confidence, n_bins)
+    run, space = resolve_run(getattr(model, "run", None)), space_of(model)
+    X = as_rows(X).all(run)
     packed = None if logits is None else check_packed_logits(logits, space, n_rows(X))
-    labels = read_truth(y, n_rows(X), space, some_known=True)
-    truth, known = labels.codes, labels.known
-    remarks = [] if labels.remark is None else [labels.remark]
-    if packed is not None and not known.all():
+    truth = read_truth(y, n_rows(X), space, some_known=True)
+    known, told = truth.known, truth.remarks
+    if packed is not None:
         packed = packed[known]
-    elif packed is None and teachers:
-        cache = as_store(unified.cache, unified.cache_limit)
-        packed = ask(unified.teachers_, space, X, known, unified.batch_size, cache, progress, remarks)
+    elif teachers and hasattr(model, "label_space_"):
+        packed = ask(model.teachers_, space, X, known, run, told)
     X = X if known.all() else take_rows(X, known)
-    proba = unified.predict_proba(X)
+    proba = np.zeros((len(truth.codes), space.n_classes))
+    proba[:, space.encode(model.classes_)] = model.predict_proba(X)
     alone = None
-    if wants_labels_only(labels_only, len(truth), remarks):
-        student = SoftLabelClassifier(
-            clone(unified.student, safe=False),
-            loss=unified.loss,
-            threshold=unified.threshold,
-            random_state=unified.random_state,
+    if not hasattr(model, "student"):
+        pass  # what learnt cannot be told apart from how
+    elif labels_only == "auto" and len(truth.codes) > MOST_LABELS:
+        told.append(
+            f"The student was not trained on the {len(truth.codes)} labels alone, which may take long: "
+            "labels_only=True does it."
         )
-        alone = learn_labels(student, X, truth, space.n_classes, n_folds, progress, remarks)
-    found = assess(proba, truth, space, packed, alone, measured, remarks)
-    return _told(found, int((~known).sum()), stacklevel=4)
+    elif labels_only:
+        alone = learn_labels(model.student, model.random_state, X, truth.codes, space, n_folds, run, told)
+    return assess(proba, truth.codes, space, packed, alone, confidence, n_bins, told, int((~known).sum()))
 
 
-def evaluate_model(
+def evaluate_teacher(
     model: Teacher,
     X: Any,
     y: Any,
     *,
     teachers: Sequence[Teacher] = (),
-    aliases: Any = None,
-    labels_only: bool = False,
+    aliases: Mapping[Any, Any] | None = None,
     student: Any = None,
+    labels_only: bool = False,
     n_folds: int = 5,
     confidence: float = 0.95,
     n_bins: int = 15,
-    batch_size: int = 4096,
-    cache: Any = None,
-    progress: Progress = silent,
+    run: Run | None = None,
     random_state: Any = None,
     where: str = "y",
 ) -> Evaluation:
-    """Evaluate a model that is a teacher, such as a file that `save` wrote.
+    """Evaluate a model that is a teacher, such as a file; parameters as in `evaluate`.
 
     Parameters
     ----------
-    model : Teacher
-    X : array, sparse matrix, data frame or list
-        n rows.
-    y : (n,) sequence
-        Their labels; rows without one are left out. A class that nobody knows counts as an error.
     teachers : sequence of Teacher
         What to compare it with. Rows of a class that only a teacher knows count, too: the model errs there.
     aliases : mapping, optional
         Other names of classes.
-    labels_only : bool
-        Whether to train a student on these labels alone, for comparison.
     student : classifier, name or None
-        That student, as in `Unifier`.
-    n_folds, confidence, n_bins
-        As in `Unifier.evaluate`.
-    batch_size, cache, progress, random_state
-        As in `Unifier`.
+        With `labels_only`, what learns these labels alone.
     where : str
         What to call y in an error.
     """
-    measured = _check(labels_only, n_folds, confidence, n_bins)
-    names = [model.name, *(teacher.name for teacher in teachers)]
-    lists = [model.classes, *(teacher.classes for teacher in teachers)]
-    whole = LabelSpace(lists, aliases, names=names, disconnected="ignore")
-    labels = read_truth(y, n_rows(X), whole, where=where, some_known=True)
-    truth, known = labels.codes, labels.known
-    remarks = [] if labels.remark is None else [labels.remark]
-    packed = ask([model, *teachers], whole, X, known, batch_size, cache, progress, remarks, first_must=True)
-    X = X if known.all() else take_rows(X, known)
-    own = whole.block(0)
-    answered = ~np.isnan(packed[:, 0])
+    check_measures(n_folds, confidence, n_bins)
+    run, everyone = resolve_run(run), [model, *teachers]
+    lists, names = [one.classes for one in everyone], [one.name for one in everyone]
+    space = LabelSpace(lists, aliases, names=names, disconnected="ignore")
+    labels = read_truth(y, n_rows(X), space, where=where, some_known=True)
+    truth, known, told = labels.codes, labels.known, labels.remarks
+    packed = ask(everyone, space, X, known, run, told, first_must=True)
+    X, own, answered = take_rows(X, known), space.block(0), ~np.isnan(packed[:, 0])
     if not answered.any():
         raise InvalidInputError(
             f"{model.name!r} abstains on every labelled row; there is nothing to measure."
         )
     if not answered.all():
-        remarks.append(f"{model.name} abstains on {int((~answered).sum())} rows, which are left out.")
+        told.append(f"{model.name} abstains on {int((~answered).sum())} rows, which are left out.")
         X, truth, packed = take_rows(X, answered), truth[answered], packed[answered]
-    proba = np.zeros((len(truth), whole.n_classes))
-    proba[:, whole.columns[own]] = softmax(packed[:, own], axis=1)
-    alone = None
-    if labels_only:
-        learner = SoftLabelClassifier(student, random_state=random_state)
-        alone = learn_labels(learner, X, truth, whole.n_classes, n_folds, progress, remarks)
+    proba = np.zeros((len(truth), space.n_classes))
+    proba[:, space.columns[own]] = softmax(packed[:, own], axis=1)
+    alone = learn_labels(student, random_state, X, truth, space, n_folds, run, told) if labels_only else None
     packed[:, own] = np.nan  # it has no vote in what it is compared with
-    found = assess(proba, truth, whole, packed if teachers else None, alone, measured, remarks)
-    return _told(found, int((~known).sum()), stacklevel=3)
+    return assess(proba, truth, space, packed, alone, confidence, n_bins, told, int((~known).sum()))
 
 
-def _check(labels_only: LabelsOnly, n_folds: int, confidence: float, n_bins: int) -> Measured:
-    check_choice("labels_only", labels_only, ("auto", True, False))
+def check_measures(n_folds: int, confidence: float, n_bins: int) -> None:
+    """Raise if an option of `evaluate` is wrong."""
     check_count("n_folds", n_folds, at_least=2)
     check_number("confidence", confidence, above=0, below=1)
-    return Measured(float(confidence), check_count("n_bins", n_bins, at_most=10_000))
+    check_count("n_bins", n_bins, at_most=10_000)
 
 
 def ask(
@@ -199,10 +382,8 @@ def ask(
     space: LabelSpace,
     X: Any,
     known: NDArray[np.bool_],
-    batch_size: int,
-    cache: Any,
-    progress: Progress,
-    remarks: list[str],
+    run: Run,
+    told: list[str],
     *,
     first_must: bool = False,
 ) -> Floats:
@@ -214,63 +395,55 @@ def ask(
     packed = np.empty((int(known.sum()), space.n_columns))
     some = X if known.all() else take_rows(X, known)
     for i, teacher in enumerate(teachers):
-        report, rows = part_of(progress, i, len(teachers)), some if teacher.batched else X
+        one, rows = (
+            run.changed(progress=part_of(run.report, i, len(teachers))),
+            some if teacher.batched else X,
+        )
         try:
-            seen = observe(
-                teacher, rows, batch_size=batch_size, store=cache, embeddings=False, progress=report
-            )
-            logits = seen.logits
+            logits = observe(teacher, rows, one, embeddings=False).logits
             packed[:, space.block(i)] = logits if rows is some else logits[known]
         except TeacherError as error:
             if teacher.batched or (first_must and i == 0):
                 raise error.at(i, len(teachers)) from error.__cause__
             packed[:, space.block(i)] = np.nan
-            remarks.append(f"{space.names[i]} is left out: its outputs are stored, for other rows.")
+            told.append(f"{space.names[i]} is left out: its outputs are stored, for other rows.")
     return packed
 
 
-def wants_labels_only(labels_only: LabelsOnly, n_labels: int, remarks: list[str]) -> bool:
-    """Tell whether to train on the labels alone; a remark says if there are too many for that."""
-    if labels_only == "auto" and n_labels > MOST_LABELS:
-        remarks.append(
-            f"The student was not trained on the {n_labels} labels alone, which may take long: "
-            "labels_only=True does it."
-        )
-        return False
-    return bool(labels_only)
-
-
 def learn_labels(
-    student: SoftLabelClassifier,
+    student: Any,
+    random_state: Any,
     X: Any,
     truth: Codes,
-    n_classes: int,
+    space: LabelSpace,
     n_folds: int,
-    progress: Progress,
-    remarks: list[str],
+    run: Run,
+    told: list[str],
 ) -> Alone | None:
     """Train a student on these labels alone, and let it answer about rows that it has not seen.
 
-    The only row of a class is never held out, and rows of unknown classes, from `n_classes` on, are left out.
-    None, with a remark, if there is too little to learn from.
+    The only row of a class is never held out, and rows of classes that nobody knows are left out. None, with
+    a remark, if there is too little to learn from.
     """
-    ours = truth < n_classes
+    from consilience.students.classifier import SoftLabelClassifier
+
+    ours = truth < space.n_classes
     folds = np.full(len(truth), -1)
-    folds[ours] = held_out_folds(truth[ours], n_folds, as_random_state(student.random_state))
+    folds[ours] = held_out_folds(truth[ours], n_folds, as_random_state(random_state))
     held_out = folds >= 0
     if len(np.unique(truth[held_out])) < 2:
-        remarks.append("No student was trained on the labels alone: it needs two rows each of two classes.")
+        told.append("No student was trained on the labels alone: it needs two rows each of two classes.")
         return None
-    proba = np.zeros((len(truth), n_classes))
-    student.set_params(classes=np.arange(n_classes))
-    used = np.unique(folds[held_out])
-    for done, fold in enumerate(used.tolist()):
-        progress("labels alone", done, len(used))
-        seen = ours & (folds != fold)
-        learner = clone(student).fit(take_rows(X, seen), truth[seen])
-        proba[folds == fold] = learner.predict_proba(take_rows(X, folds == fold))
-    progress("labels alone", len(used), len(used))
-    return Alone(answers_of(proba[held_out], truth[held_out]), held_out, len(used))
+    proba, used = np.zeros((len(truth), space.n_classes)), np.unique(folds[held_out]).tolist()
+    for done, fold in enumerate(used):
+        run.report("labels alone", done, len(used))
+        seen, other = ours & (folds != fold), folds == fold
+        learner = SoftLabelClassifier(
+            clone(student, safe=False), classes=np.arange(space.n_classes), random_state=random_state
+        )
+        proba[other] = learner.fit(take_rows(X, seen), truth[seen]).predict_proba(take_rows(X, other))
+    run.report("labels alone", len(used), len(used))
+    return Alone(Answers.given(proba[held_out], truth[held_out]), held_out, len(used))
 
 
 def assess(
@@ -278,70 +451,69 @@ def assess(
     truth: Codes,
     space: LabelSpace,
     packed: Floats | None,
-    alone: Alone | None,
-    measured: Measured,
-    remarks: Sequence[str] = (),
+    alone: Alone | None = None,
+    confidence: float = 0.95,
+    n_bins: int = 15,
+    told: Sequence[str] = (),
+    n_unlabelled: int = 0,
 ) -> Evaluation:
-    """Compare a model's probabilities (n, L) and those of others with the truth (n,); see `measure`."""
+    """Compare a model's probabilities (n, L) and those of others with the truth (n,).
+
+    Parameters
+    ----------
+    packed : (n, m) array or None
+        What the teachers say.
+    alone : Alone, optional
+        What a student of the labels says.
+    told : sequence of str
+        Remarks.
+    """
+
+    def measured(answers: Answers, truth: Codes) -> Scores:
+        return scores_of(tally_of(answers, truth, n_classes, n_bins), confidence)
+
     n_classes = space.n_classes
-    answers = answers_of(proba, truth)
-    confusion = confusion_matrix(truth, answers.decided, n_classes)
-    scores = measured.scores(answers, truth, n_classes)
+    answers = Answers.given(proba, truth)
+    confusion, scores = confusion_matrix(truth, answers.decided, n_classes), measured(answers, truth)
     compared, sides = [], []
-    if packed is not None and any(not np.isnan(packed[:, start]).all() for start in space.offsets[:-1]):
+    if packed is not None and not np.isnan(packed[:, space.offsets[:-1]]).all():
         layout = make_layout(space.columns, space.offsets, n_classes)
-        beside = beside_teachers(packed, layout, proba, truth, measured.n_bins)
-        voted = measured.scores(Answers(*beside.vote), truth, n_classes)
+        beside = beside_teachers(packed, layout, proba, truth, n_bins)
+        voted = measured(Answers(*beside.vote), truth)
         compared.append(Compared("vote", "vote", n_classes, voted, scores))
         sides = list(zip(beside.teachers, beside.model, strict=True))
     if alone is not None:
         held = truth[alone.held_out]
-        model = (
-            scores if alone.held_out.all() else measured.scores(answers.of(alone.held_out), held, n_classes)
-        )
-        learnt = measured.scores(alone.answers, held, n_classes)
+        model = measured(Answers(*(part[alone.held_out] for part in answers)), held)
         name = f"labels alone ({alone.n_folds} folds)"
-        compared.append(Compared(name, "labels only", n_classes, learnt, model))
-    best = np.full(n_classes, np.nan)  # the best recall of a teacher
-    who = np.full(n_classes, -1)
+        compared.append(Compared(name, "labels only", n_classes, measured(alone.answers, held), model))
+    best, who = np.full(n_classes, np.nan), np.full(n_classes, -1)  # the best recall of a teacher, and whose
     for i, (theirs, ours) in enumerate(sides):
         if not theirs.occurs.any():
             continue
         own = space.columns[space.block(i)]
-        both = (scores_of(tally, measured.confidence) for tally in (theirs, ours))
+        both = (scores_of(tally, confidence) for tally in (theirs, ours))
         compared.append(Compared(space.names[i], "teacher", len(own), *both))
-        found = recalls_of(theirs.occurs, theirs.hits)
+        found = shares_of(theirs.hits, theirs.occurs)
         better = ~(found <= best[own]) & ~np.isnan(found)
         best[own[better]], who[own[better]] = found[better], i
     predicted = np.bincount(answers.decided, minlength=n_classes)
-    by_class = _by_class(confusion, predicted, space, best, who)
-    return Evaluation(scores, tuple(compared), by_class, confusion, 0, *measured, tuple(remarks))
+    names = [space.names[i] if i >= 0 else None for i in who.tolist()]
+    by_class = _by_class(confusion, predicted, space.classes.tolist(), names, best)
+    evaluation = Evaluation(
+        scores, tuple(compared), by_class, confusion, n_unlabelled, confidence, n_bins, tuple(told)
+    )
+    if evaluation.warning:
+        warn(CoverageWarning(evaluation.warning))
+    return evaluation
 
 
 def _by_class(
-    confusion: NDArray[np.intp], predicted: Codes, space: LabelSpace, best: Floats, who: NDArray[np.intp]
+    confusion: Codes, predicted: Codes, classes: list[Any], names: list[str | None], best: Floats
 ) -> tuple[ClassScores, ...]:
     counts, right = confusion.sum(axis=1), confusion.diagonal()
-    recall = recalls_of(counts, right)
-    precision = recalls_of(predicted, right)
     lost = (counts > 0) & ((predicted == 0) | ((counts >= LOST_ROWS) & (right < LOST * counts)))
-    return tuple(
-        ClassScores(
-            name,
-            int(counts[k]),
-            int(predicted[k]),
-            float(precision[k]),
-            float(recall[k]),
-            space.names[who[k]] if who[k] >= 0 else None,
-            float(best[k]),
-            bool(lost[k]),
-        )
-        for k, name in enumerate(space.classes.tolist())
-    )
-
-
-def _told(found: Evaluation, n_unlabelled: int, stacklevel: int) -> Evaluation:
-    """Warn of lost classes, `stacklevel` calls up, and return the evaluation."""
-    if found.warning:
-        warnings.warn(found.warning, CoverageWarning, stacklevel=stacklevel)
-    return replace(found, n_unlabelled=n_unlabelled)
+    precision, recall = shares_of(right, predicted), shares_of(right, counts)
+    columns = (counts, predicted, precision, recall, names, best, lost)
+    values = [column if isinstance(column, list) else column.tolist() for column in columns]
+    return tuple(ClassScores(*row) for row in zip(classes, *values, strict=True))

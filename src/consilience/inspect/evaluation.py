@@ -1,10 +1,8 @@
-"""Is it good? What `Unifier.evaluate` and ``consilience evaluate`` return."""
+"""Is it good? What `evaluate` returns, with its tables and its page."""
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,15 +10,57 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._optional import require
 from consilience._validation import check_choice
-from consilience._words import aligned, counted, percent, shorten
-from consilience.inspect.metrics import Scores, most_confused
+from consilience._words import counted, percent, shorten
+from consilience.inspect.drawing import Block, dots, drawing
+from consilience.inspect.page import (
+    as_lines,
+    check_report,
+    facts,
+    frame,
+    page,
+    plain,
+    remarks,
+    section,
+    table,
+    write_page,
+)
 
-MOST_CONFUSED = 10  # pairs of classes that are printed
-MOST_CLASSES = 30  # classes that are printed
+MOST_CONFUSED, MOST_CLASSES = 10, 30  # pairs of classes, and classes, that are printed
+FIGURES = {
+    "accuracy": "percent",
+    "balanced_accuracy": "percent",
+    "log_loss": "number",
+    "calibration_error": "percent",
+}
 
-Kind = Literal["vote", "labels only", "teacher"]
+
+@dataclass(frozen=True)
+class Scores:
+    """How good a classifier is on some rows.
+
+    Attributes
+    ----------
+    n_rows : int
+    accuracy : float
+        The share of rows that are right.
+    interval : (float, float)
+        Wilson's interval of the accuracy.
+    balanced_accuracy : float
+        The mean recall of the classes that occur.
+    log_loss : float
+        Minus the mean logarithm of the probability of the true class.
+    calibration_error : float
+        The expected calibration error: rows fall into bins of equal width by the probability of the class
+        decided for; in each bin, the mean of it is compared with the share of rows that are right.
+    """
+
+    n_rows: int
+    accuracy: float
+    interval: tuple[float, float]
+    balanced_accuracy: float
+    log_loss: float
+    calibration_error: float
 
 
 @dataclass(frozen=True)
@@ -34,14 +74,12 @@ class Compared:
     n_classes : int
         How many classes the question is about. Beside a teacher these are the teacher's own: the rows are
         those of its classes, and the model's probabilities are renormalised over them.
-    other : Scores
-        How good the other classifier is.
-    model : Scores
-        How good the model is.
+    other, model : Scores
+        How good the other classifier and the model are.
     """
 
     name: str
-    kind: Kind
+    kind: Literal["vote", "labels only", "teacher"]
     n_classes: int
     other: Scores
     model: Scores
@@ -54,14 +92,10 @@ class ClassScores:
     Attributes
     ----------
     name : str or number
-    n_rows : int
-        Rows of the class.
-    n_predicted : int
-        Rows that the model takes for it.
-    precision : float
-        The share of these that are right. NaN if there are none.
-    recall : float
-        The share of the rows of the class that the model finds. NaN if there are none.
+    n_rows, n_predicted : int
+        Rows of the class, and rows that the model takes for it.
+    precision, recall : float
+        The share of the latter, and of the former, that are right. NaN if there are none.
     teacher : str or None
         The teacher that finds most rows of the class among its own classes.
     teacher_recall : float
@@ -132,23 +166,24 @@ class Evaluation:
     @property
     def warning(self) -> str | None:
         """A sentence about the classes that got nearly lost, if there are any."""
-        rows = sorted((row for row in self.by_class if row.lost), key=lambda row: -row.n_rows)
-        if not rows:
-            return None
-        words = []
-        for row in rows:
-            found = f"{row.name} ({round(row.recall * row.n_rows)} of {counted(row.n_rows, 'row')} found"
-            beside = "" if row.teacher is None else f"; {row.teacher} finds {percent(row.teacher_recall)}"
-            words.append(f"{found}{beside})")
-        return f"{counted(len(rows), 'class')} nearly lost: {shorten(words, 5)}."
+        words = [
+            f"{row.name} ({round(row.recall * row.n_rows)} of {counted(row.n_rows, 'row')} found"
+            + ("" if row.teacher is None else f"; {row.teacher} finds {percent(row.teacher_recall)}")
+            + ")"
+            for row in sorted(self.by_class, key=lambda row: -row.n_rows)
+            if row.lost
+        ]
+        return f"{counted(len(words), 'class')} nearly lost: {shorten(words, 5)}." if words else None
 
     @property
     def confused(self) -> tuple[Confused, ...]:
         """Pairs of classes that are confused, most rows first."""
+        wrong = self.confusion - np.diag(self.confusion.diagonal())
+        pairs = np.argwhere(wrong)[np.argsort(-wrong[wrong > 0], kind="stable")].tolist()
         names = [row.name for row in self.by_class]
         return tuple(
-            Confused(names[truth], names[decided], count, count / self.by_class[truth].n_rows)
-            for truth, decided, count in most_confused(self.confusion)
+            Confused(names[i], names[j], int(wrong[i, j]), int(wrong[i, j]) / self.by_class[i].n_rows)
+            for i, j in pairs
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -159,9 +194,9 @@ class Evaluation:
             "n_unlabelled": self.n_unlabelled,
             "confidence": self.confidence,
             "n_bins": self.n_bins,
-            "compared": [plain(row) for row in self.compared],
-            "by_class": [plain(row) for row in self.by_class],
-            "confused": [plain(pair) for pair in self.confused],
+            "compared": plain(self.compared),
+            "by_class": plain(self.by_class),
+            "confused": plain(self.confused),
             "lost": list(self.lost),
             "remarks": list(self.remarks),
         }
@@ -169,108 +204,129 @@ class Evaluation:
     def to_frame(self, of: Literal["compared", "classes", "confused"] = "compared") -> Any:
         """Return a pandas data frame of all that is compared, of classes, or of confused pairs."""
         check_choice("of", of, ("compared", "classes", "confused"))
-        pandas = require("pandas", extra="tables", purpose="A data frame")
-        if of == "classes":
-            return pandas.DataFrame([asdict(row) for row in self.by_class])
-        if of == "confused":
-            columns = ["truth", "predicted", "n_rows", "share"]
-            return pandas.DataFrame([asdict(pair) for pair in self.confused], columns=columns)
-        records = [{"name": "model", "kind": "model", "n_classes": len(self.by_class), **_flat(self.scores)}]
-        for row in self.compared:
-            about = {"name": row.name, "kind": row.kind, "n_classes": row.n_classes}
-            beside = {f"model_{name}": value for name, value in _flat(row.model).items() if name != "n_rows"}
-            records.append(about | _flat(row.other) | beside)
-        return pandas.DataFrame(records)
+        if of != "compared":
+            kind, rows = (ClassScores, self.by_class) if of == "classes" else (Confused, self.confused)
+            return frame(map(asdict, rows), columns=list(kind.__dataclass_fields__))
+        model = {"name": "model", "kind": "model", "n_classes": len(self.by_class), **_flat(self.scores)}
+        others = [
+            {"name": row.name, "kind": row.kind, "n_classes": row.n_classes, **_flat(row.other)}
+            | {f"model_{name}": value for name, value in _flat(row.model).items() if name != "n_rows"}
+            for row in self.compared
+        ]
+        return frame([model, *others])
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write the evaluation as one page, an HTML file that needs nothing else, and return its path."""
-        from consilience.inspect.evaluation_page import evaluation_page
-        from consilience.inspect.page import check_report, write_page
+        figures = [
+            (percent(self.scores.accuracy), "accuracy"),
+            (percent(self.scores.balanced_accuracy), "balanced accuracy"),
+            (f"{self.scores.n_rows:,}", "labelled rows"),
+            (f"{len(self.by_class):,}", "classes"),
+        ]
+        lead = (
+            f"A classifier of {counted(len(self.by_class), 'class')}, measured on {self._rows} with labels."
+        )
+        return write_page(check_report(path), page("How good is the model?", lead, figures, self.sections()))
 
-        return write_page(check_report(path), evaluation_page(self.to_dict()))
+    def sections(self) -> list[Block]:
+        """Return the parts of a page: the whole, and each class."""
+        lost = f"{counted(len(self.lost), 'class')} nearly lost: marked in the table of classes below."
+        points = [
+            (row.name, [[side.accuracy, *side.interval] for side in (row.model, row.other)])
+            for row in self.compared
+        ]
+        caption = f"Accuracy beside others, with {100 * self.confidence:g}% intervals"
+        return [
+            section(
+                "How good is it?",
+                "Each line puts another classifier beside the model, on the same rows and for the same "
+                "question. Beside a teacher, the rows are those of its classes, and the question is which of "
+                "these a row is.",
+                facts(self.facts),
+                remarks([*([lost] if self.lost else []), *self.remarks]),
+                drawing(dots, caption, series=["the model", "the other"], rows=points) if points else None,
+                self.beside_table() if points else None,
+            ),
+            section(
+                "Which classes are hard?",
+                "The worst come first. The best teacher is the one that finds most rows of the class among "
+                "its own classes.",
+                self.class_table(),
+                self.confused_table() if self.confused else None,
+            ),
+        ]
+
+    @property
+    def _rows(self) -> str:
+        return counted(self.scores.n_rows, "row")
+
+    @property
+    def facts(self) -> dict[str, str | None]:
+        """The figures of the model, in words."""
+        scores, left_out = self.scores, self.n_unlabelled
+        low, high = map(percent, scores.interval)
+        interval = f"{100 * self.confidence:g}% interval: {low} to {high}"
+        return {
+            "accuracy": f"{percent(scores.accuracy)} ({interval})",
+            "balanced accuracy": percent(scores.balanced_accuracy),
+            "log-loss": f"{scores.log_loss:.3f}",
+            "calibration error": f"{percent(scores.calibration_error)} ({counted(self.n_bins, 'bin')})",
+            "rows": f"{self._rows} of {counted(len(self.by_class), 'class')}"
+            + (f", and {left_out:,} without a label, left out" if left_out else ""),
+        }
+
+    def beside_table(self) -> Block:
+        """Return the table of all that is compared."""
+        heads = [("beside", "name"), ("rows", "count"), ("classes", "count")]
+        for name, form in FIGURES.items():
+            heads += [(name.removesuffix("_accuracy").replace("_", " "), form), ("model's", form)]
+        rows = [
+            [row.name, row.other.n_rows, row.n_classes]
+            + [getattr(side, name) for name in FIGURES for side in (row.other, row.model)]
+            for row in self.compared
+        ]
+        return table("All figures", heads, rows)
+
+    def class_table(self) -> Block:
+        """Return the table of classes, the worst first; those without rows come last."""
+        rows = sorted(plain(self.by_class), key=lambda row: (row["recall"] is None, row["recall"] or 0.0))
+        heads = {
+            "name": ("class", "name"),
+            "recall": ("recall", "bar"),
+            "precision": ("precision", "percent"),
+            "n_rows": ("rows", "count"),
+            "n_predicted": ("predicted", "count"),
+        }
+        if any(row["teacher"] is not None for row in rows):
+            heads |= {"teacher": ("best teacher", "name"), "teacher_recall": ("its recall", "percent")}
+        note = (
+            "Marked classes are nearly lost: less than 10% of at least five rows are found, or none is "
+            "predicted."
+        )
+        return table(
+            "Classes",
+            list(heads.values()),
+            [[row[key] for key in heads] for row in rows],
+            note=note if self.lost else "",
+            marked=[i for i, row in enumerate(rows) if row["lost"]],
+        )
+
+    def confused_table(self) -> Block:
+        """Return the table of pairs of classes that are confused most often."""
+        heads = [("class", "name"), ("taken for", "name"), ("rows", "count"), ("of the class", "bar")]
+        rows = [[pair.truth, pair.predicted, pair.n_rows, pair.share] for pair in self.confused]
+        return table("Confused most often", heads, rows[:MOST_CLASSES])
 
     def __repr__(self) -> str:
-        lines = [*_headline(self), *_compared_lines(self), *_class_lines(self), *self.remarks]
+        tables = [as_lines(self.beside_table()), as_lines(self.class_table(), MOST_CLASSES)]
+        if self.confused:
+            tables.append(as_lines(self.confused_table(), MOST_CONFUSED))
+        told = [f"{name}: {fact}" for name, fact in self.facts.items()]
+        lines = [*told, *(line for lines in tables for line in ["", *lines]), "", *self.remarks]
         return "\n".join([*lines, self.warning] if self.warning else lines)
-
-
-def _headline(evaluation: Evaluation) -> list[str]:
-    scores, (low, high) = evaluation.scores, evaluation.scores.interval
-    over = f"{counted(scores.n_rows, 'row')} of {counted(len(evaluation.by_class), 'class')}"
-    return [
-        f"{percent(scores.accuracy)} of {over} are right "
-        f"({100 * evaluation.confidence:g}% interval: {percent(low)} to {percent(high)})",
-        f"balanced accuracy {percent(scores.balanced_accuracy)}, log-loss {scores.log_loss:.3f}, "
-        f"calibration error {percent(scores.calibration_error)} ({evaluation.n_bins} bins)",
-    ]
-
-
-def _compared_lines(evaluation: Evaluation) -> list[str]:
-    if not evaluation.compared:
-        return []
-    names = ("accuracy", "balanced", "log-loss", "calibration")
-    heads = [head for name in names for head in (f">{name}", ">model")]
-    rows = [
-        [row.name, str(row.other.n_rows), str(row.n_classes), *figures(plain(row))]
-        for row in evaluation.compared
-    ]
-    return ["", *aligned(["beside", ">rows", ">classes", *heads], rows)]
-
-
-def figures(row: dict[str, Any]) -> list[str]:
-    """Return the figures of one line of `Evaluation.to_dict`["compared"]: the other's, then the model's."""
-    cells = []
-    for name in ("accuracy", "balanced_accuracy", "log_loss", "calibration_error"):
-        for side in (row["other"], row["model"]):
-            cells.append(f"{side[name]:.3f}" if name == "log_loss" else percent(side[name]))
-    return cells
-
-
-def worst_first(by_class: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sort `Evaluation.to_dict`["by_class"] by recall; classes without rows come last."""
-    return sorted(by_class, key=lambda row: (row["recall"] is None, row["recall"] or 0.0))
-
-
-def _class_lines(evaluation: Evaluation) -> list[str]:
-    worst = worst_first([plain(row) for row in evaluation.by_class])
-    cells = [
-        [
-            str(row["name"]),
-            str(row["n_rows"]),
-            str(row["n_predicted"]),
-            *map(percent, (row["precision"], row["recall"])),
-        ]
-        for row in worst[:MOST_CLASSES]
-    ]
-    lines = ["", *aligned(["class", ">rows", ">predicted", ">precision", ">recall"], cells)]
-    if len(worst) > MOST_CLASSES:
-        lines.append(f"and {len(worst) - MOST_CLASSES} more classes: to_frame('classes')")
-    pairs = [
-        f"{pair.truth} taken for {pair.predicted}: {counted(pair.n_rows, 'row')} ({percent(pair.share)})"
-        for pair in evaluation.confused[:MOST_CONFUSED]
-    ]
-    return [
-        *lines,
-        "",
-        *(["most confused:", *(f"  {shorten([pair])}" for pair in pairs), ""] if pairs else []),
-    ]
 
 
 def _flat(scores: Scores) -> dict[str, Any]:
     values = asdict(scores)
     low, high = values.pop("interval")
     return values | {"low": low, "high": high}
-
-
-def plain(record: Any) -> dict[str, Any]:
-    """Return a dataclass as a dict, with None for NaN and lists for tuples."""
-    plain: dict[str, Any] = _without_nan(asdict(record))
-    return plain
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_nan(part) for name, part in value.items()}
-    if isinstance(value, tuple | list):
-        return [_without_nan(part) for part in value]
-    return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,4 +1,4 @@
-"""Why does it say so? What `Unifier.explain` and `Unifier.disagreements` return."""
+"""Why does it say so? What each teacher said about a row, and where teachers disagree."""
 
 from __future__ import annotations
 
@@ -6,13 +6,34 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from consilience._optional import require
-from consilience._validation import check_choice
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+
+from consilience._validation import (
+    as_numbers,
+    check_choice,
+    check_count,
+    check_fitted,
+    check_packed_logits,
+    n_rows,
+)
 from consilience._words import aligned, counted, percent, visible
-from consilience.inspect.evaluation import plain
+from consilience.exceptions import InvalidInputError
+from consilience.inspect.drawing import Block
+from consilience.inspect.evaluate import ask
+from consilience.inspect.page import as_lines, frame, plain, table
+from consilience.kernels.arrays import Floats
+from consilience.kernels.unify.packed import block_softmax, floor_blocks
+from consilience.labels import LabelSpace
+from consilience.rows import as_rows
+from consilience.run import resolve_run
+from consilience.soft_labels.estimate import estimate_soft_labels
+from consilience.soft_labels.teacher_temperatures import divide_by_temperatures
 
 MOST_PROBABLE = 3  # classes of a distribution that are printed
 MOST_ROWS = 15  # disagreements that are printed
+Kind = Literal["teachers", "student"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +44,7 @@ class Said:
     ----------
     teacher : str
     temperature : float
-        What its logits are divided by: 1 without `calibrate`.
+        What its logits are divided by.
     weight : float
         The mass that the soft label gives to its classes: how much its answer is about this row. With
         `off_set` this is its weight in the estimate. NaN without a soft label.
@@ -48,10 +69,11 @@ class Explanation:
     proba : mapping
         The student's probability of each class.
     soft_label : mapping or None
-        What the method makes of the teachers; None with ``train="backprop"``, or if no teacher answers.
+        What the method makes of the teachers; None if it makes none, or if no teacher answers.
     said : tuple of Said
         What each teacher says.
     method : str
+        What made the soft label; "" if nothing did.
     pool_weights : mapping or None
         With ``method="auto"``, the share of each estimate in the pool.
     remarks : tuple of str
@@ -68,42 +90,30 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON: distributions are lists of classes with probabilities."""
-        return {
-            "decision": self.decision,
-            "proba": _listed(self.proba),
-            "soft_label": None if self.soft_label is None else _listed(self.soft_label),
-            "said": [plain(said) | {"proba": _listed(said.proba)} for said in self.said],
-            "method": self.method,
-            "pool_weights": None if self.pool_weights is None else dict(self.pool_weights),
-            "remarks": list(self.remarks),
-        }
+        soft = None if self.soft_label is None else _listed(self.soft_label)
+        said = [plain(one) | {"proba": _listed(one.proba)} for one in self.said]
+        return plain(self) | {"proba": _listed(self.proba), "soft_label": soft, "said": said}
 
     def to_frame(self) -> Any:
         """Return a pandas data frame: a column per class; teachers, soft label and student as rows."""
-        pandas = require("pandas", extra="tables", purpose="A data frame")
         rows = {said.teacher: said.proba for said in self.said}
-        records = [*rows.values(), self.soft_label or {}, self.proba]
-        names = [*rows, "soft label", "student"]
-        return pandas.DataFrame(records, index=names, columns=list(self.proba))
+        rows |= {"soft label": self.soft_label or {}, "student": self.proba}
+        return frame(rows.values(), index=list(rows), columns=list(self.proba))
 
     def __repr__(self) -> str:
         lines = [
-            [
-                said.teacher,
-                _probable(said.proba) or "abstains",
-                f"{said.temperature:.3g}",
-                percent(said.weight),
-            ]
-            for said in self.said
+            [one.teacher, _probable(one.proba) or "abstains", f"{one.temperature:.3g}", percent(one.weight)]
+            for one in self.said
         ]
-        soft = "" if self.soft_label is None else _probable(self.soft_label)
-        how = self.method
-        if self.pool_weights is not None:
-            how += f": {', '.join(f'{name} {percent(share)}' for name, share in self.pool_weights.items())}"
-        lines += [[f"soft label ({how})", soft, "", ""], ["student", _probable(self.proba), "", ""]]
+        if self.method:
+            shares = [f"{name} {percent(share)}" for name, share in (self.pool_weights or {}).items()]
+            how = f"{self.method}: {', '.join(shares)}" if shares else self.method
+            lines.append([f"soft label ({how})", _probable(self.soft_label or {}), "", ""])
+        lines.append(["student", _probable(self.proba), "", ""])
         head = f"The student decides for {visible(str(self.decision))}."
-        table = aligned(["who", "says", ">temperature", ">weight"], lines)
-        return "\n".join([head, "", *table, *self.remarks])
+        return "\n".join(
+            [head, "", *aligned(["who", "says", ">temperature", ">weight"], lines), *self.remarks]
+        )
 
 
 @dataclass(frozen=True)
@@ -127,7 +137,7 @@ class Disagreement:
     """
 
     row: int
-    kind: Literal["teachers", "student"]
+    kind: Kind
     one: str
     one_says: Any
     one_sure: float
@@ -141,13 +151,13 @@ class Disagreement:
 class ClassPair:
     """Two classes about which there is disagreement; `n_rows` counts rows whose worst one it is."""
 
-    kind: Literal["teachers", "student"]
+    kind: Kind
     classes: tuple[Any, Any]
     n_rows: int
     severity: float  # the sum over these rows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Disagreements:
     """Where teachers contradict each other, or the student left them; worst first.
 
@@ -173,38 +183,46 @@ class Disagreements:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
-        plainly: dict[str, Any] = plain(self)
-        return plainly
+        found: dict[str, Any] = plain(self)
+        return found
 
     def to_frame(self, of: Literal["rows", "pairs"] = "rows") -> Any:
         """Return a pandas data frame of rows, or of pairs of classes."""
         check_choice("of", of, ("rows", "pairs"))
-        pandas = require("pandas", extra="tables", purpose="A data frame")
-        kind = Disagreement if of == "rows" else ClassPair
-        columns = list(kind.__dataclass_fields__)
-        return pandas.DataFrame([asdict(row) for row in getattr(self, of)], columns=columns)
+        kind, rows = (Disagreement, self.rows) if of == "rows" else (ClassPair, self.pairs)
+        return frame(map(asdict, rows), columns=list(kind.__dataclass_fields__))  # type: ignore[call-overload]
+
+    def row_table(self, caption: str, rows: Sequence[Disagreement] | None = None, note: str = "") -> Block:
+        """Return rows as a table, by default all."""
+        heads = [("row", "place")]
+        for first in ("one", "another"):
+            heads += [(first, "name"), ("says", "name"), ("how sure", "percent")]
+        cells = [
+            [
+                row.row,
+                row.one,
+                row.one_says,
+                row.one_sure,
+                "the model" if row.kind == "student" else row.other,
+                row.other_says,
+                row.other_sure,
+            ]
+            for row in (self.rows if rows is None else rows)
+        ]
+        return table(caption, heads, cells, note=note)
 
     def __repr__(self) -> str:
         head = (
             f"{counted(self.n_rows, 'row')}: teachers contradict each other on {self.n_contradicted}, "
             f"and the student leaves a teacher on {self.n_left}"
         )
-        rows = [
-            [
-                *(str(row.row), row.one, f"{row.one_says} {percent(row.one_sure)}"),
-                *(row.other, f"{row.other_says} {percent(row.other_sure)}", f"{row.severity:.2f}"),
-            ]
-            for row in self.rows[:MOST_ROWS]
+        heads = [("kind", "text"), ("classes", "text"), ("rows", "count"), ("severity", "number")]
+        cells = [
+            [one.kind, " / ".join(map(str, one.classes)), one.n_rows, one.severity] for one in self.pairs
         ]
-        pairs = [
-            [pair.kind, " / ".join(map(str, pair.classes)), str(pair.n_rows), f"{pair.severity:.1f}"]
-            for pair in self.pairs[:MOST_ROWS]
-        ]
-        lines = [head]
-        if rows:
-            lines += ["", *aligned([">row", "who", "says", "and", "says", ">severity"], rows)]
-            lines += ["", *aligned(["kind", "classes", ">rows", ">severity"], pairs)]
-        return "\n".join([*lines, *self.remarks])
+        tables = [self.row_table("rows"), table("pairs", heads, cells)]
+        lines = [line for one in tables if one["rows"] for line in ["", *as_lines(one, MOST_ROWS)]]
+        return "\n".join([head, *lines, *self.remarks])
 
 
 def _listed(proba: Mapping[Any, float]) -> list[dict[str, Any]]:
@@ -214,5 +232,241 @@ def _listed(proba: Mapping[Any, float]) -> list[dict[str, Any]]:
 
 def _probable(proba: Mapping[Any, float]) -> str:
     """Return the most probable classes as text."""
-    top: Sequence[tuple[Any, float]] = sorted(proba.items(), key=lambda item: -item[1])[:MOST_PROBABLE]
+    top = sorted(proba.items(), key=lambda item: -item[1])[:MOST_PROBABLE]
     return ", ".join(f"{name} {percent(value)}" for name, value in top)
+
+
+def explain(model: Any, x: Any) -> Explanation:
+    """Tell how the answer about one row comes about.
+
+    Parameters
+    ----------
+    x : a row
+        One row of X: ``X[17]``, a text, or an X with one row.
+
+    Returns
+    -------
+    Explanation
+        What each teacher says, at which temperature and weight, the soft label, and the student's answer.
+        It prints well, and has `to_dict` and `to_frame`. The methods ``"auto"`` and ``"ranks"`` rank the
+        row among up to 2,000 of those that `fit` has seen.
+    """
+    X = as_one_row(x)
+    space, heat, packed, told = _teachers_said(model, X)
+    proba = model.predict_proba(X)[0]
+    soft = _soft_label(model, packed, told) if hasattr(model, "method_") else None
+    _, shares = block_softmax(packed, space.offsets, 1.0)
+    said = []
+    for i, name in enumerate(space.names):
+        own, values = space.columns[space.block(i)], shares[0, space.block(i)]
+        weight = np.nan if soft is None else float(soft[own].sum())
+        known = {} if np.isnan(values[0]) else _by_class(space.classes[own], values)
+        said.append(Said(name, float(heat[i]), weight, known))
+    return Explanation(
+        model.classes_[proba.argmax()].item(),
+        _by_class(model.classes_, proba),
+        None if soft is None else _by_class(model.classes_, soft),
+        tuple(said),
+        model.method_.name if hasattr(model, "method_") else "",
+        getattr(model, "pool_weights_", None),
+        tuple(told),
+    )
+
+
+def _by_class(classes: NDArray[Any], proba: Floats) -> dict[Any, float]:
+    return dict(zip(classes.tolist(), proba.tolist(), strict=True))
+
+
+def as_one_row(x: Any) -> Any:
+    """Return a single row as an X of one row."""
+    if isinstance(x, list | tuple) and len(x) == 1 and isinstance(x[0], str):
+        return x
+    if hasattr(x, "to_frame") and hasattr(x, "iloc"):  # a row of a pandas frame
+        return x.to_frame().T.infer_objects()
+    if isinstance(x, list | tuple):
+        x = as_numbers("x", x, "expected one row, such as X[17]")
+    shape = getattr(x, "shape", None) or ()
+    if len(shape) > 1 and shape[0] != 1:
+        raise InvalidInputError(f"x has {shape[0]} rows; explain takes one, such as X[17] or X[17:18].")
+    return x if len(shape) > 1 else x[None] if shape else [x]
+
+
+def _teachers_said(
+    model: Any, X: Any, logits: ArrayLike | None = None
+) -> tuple[LabelSpace, Floats, Floats, list[str]]:
+    """Return the space of a model's teachers, their temperatures (N,), their logits (n, m), and remarks.
+
+    The logits are divided by the temperatures.
+    """
+    check_fitted(model, "classes_")
+    space, told = getattr(model, "label_space_", None), list[str]()
+    if space is None:
+        teachers = getattr(model, "teachers_", None)
+        if not teachers:
+            raise InvalidInputError(f"This {type(model).__name__} has no teachers that could be asked.")
+        lists, names = [one.classes for one in teachers], [one.name for one in teachers]
+        space = LabelSpace(lists, names=names, disconnected="ignore")
+    heat = np.asarray(getattr(model, "temperatures_", np.ones(space.n_teachers)))
+    if logits is None:
+        run, every = resolve_run(model.run), np.ones(n_rows(X), dtype=bool)
+        packed = ask(model.teachers_, space, X, every, run, told)
+    else:
+        packed = check_packed_logits(logits, space, n_rows(X))
+    return space, heat, divide_by_temperatures(packed, heat, space), told
+
+
+def disagreements(
+    model: Any, X: Any, *, max_rows: int = 100, logits: ArrayLike | None = None
+) -> Disagreements:
+    """Find rows and pairs of classes where teachers contradict each other, or the student left them.
+
+    Teachers contradict each other if both know both classes: one that does not know birds is not wrong to
+    call a bird a cat. The worst comes first: both are sure, and the student puts its mass on the classes
+    in question.
+
+    Parameters
+    ----------
+    X : array, sparse matrix, data frame or list
+        n rows.
+    max_rows : int
+        List at most this many rows. Pairs of classes are counted over all.
+    logits : (n, m) array, optional
+        The teachers' outputs for X, from `score_teachers`.
+
+    Returns
+    -------
+    Disagreements
+        It prints well, and has `to_dict` and `to_frame`.
+    """
+    check_count("max_rows", max_rows)
+    X = as_rows(X).all(resolve_run(getattr(model, "run", None)))
+    space, _, packed, told = _teachers_said(model, X, logits)
+    order = {name: k for k, name in enumerate(model.classes_.tolist())}
+    proba = np.hstack([model.predict_proba(X), np.zeros((n_rows(X), 1))])  # of classes that it does not know
+    ours = proba[:, [order.get(name, -1) for name in space.classes.tolist()]]
+    return compare_decisions(packed, ours, space, max_rows, told)
+
+
+def compare_decisions(
+    packed: Floats,
+    proba: Floats,
+    space: LabelSpace,
+    max_rows: int,
+    told: Sequence[str] = (),
+    places: NDArray[np.intp] | None = None,
+) -> Disagreements:
+    """Compare what teachers say with each other and with probabilities (n, L) over all classes.
+
+    `packed` (n, m) are logits, divided by the teachers' temperatures; `told` is what to say with the result,
+    and `places` (n,) where the rows are, if not in the order given.
+    """
+    _, shares = block_softmax(packed, space.offsets, 1.0)
+    n_teachers, decided = space.n_teachers, proba.argmax(axis=1)
+    blocks = [*(shares[:, space.block(i)] for i in range(n_teachers)), proba]
+    classes = [*(space.columns[space.block(i)] for i in range(n_teachers)), np.arange(space.n_classes)]
+    found: dict[Kind, list[Floats]] = {"teachers": [np.empty((8, 0))], "student": [np.empty((8, 0))]}
+    for i, j in zip(*np.triu_indices(n_teachers + 1, 1), strict=True):
+        shared, in_i, in_j = np.intersect1d(classes[i], classes[j], return_indices=True)
+        answered = ~np.isnan(blocks[i][:, 0] + blocks[j][:, 0])
+        if j == n_teachers:  # the student left a teacher that knows what it decides for
+            answered &= np.isin(decided, shared)
+        if len(shared) > 1:
+            rows = np.flatnonzero(answered)
+            p, q = _given(blocks[i][np.ix_(rows, in_i)]), _given(blocks[j][np.ix_(rows, in_j)])
+            mass = proba[np.ix_(rows, shared)].sum(axis=1)
+            found["student" if j == n_teachers else "teachers"].append(
+                _contradictions(rows, (i, j), shared, p, q, mass)
+            )
+    rows, pairs, counts = list[Disagreement](), list[ClassPair](), []
+    places = np.arange(len(proba)) if places is None else places
+    for kind, parts in found.items():
+        worst = _worst(np.hstack(parts))
+        counts.append(worst.shape[1])
+        rows += _listed_rows(worst[:, :max_rows], kind, space, places)
+        pairs += _pairs(worst, kind, space)
+    rows.sort(key=lambda row: -row.severity)
+    pairs.sort(key=lambda pair: -pair.severity)
+    return Disagreements(tuple(rows[:max_rows]), tuple(pairs), len(proba), *counts, tuple(told))
+
+
+def _contradictions(
+    rows: NDArray[np.intp],
+    who: tuple[int, int],
+    shared: NDArray[np.intp],
+    p: Floats,
+    q: Floats,
+    mass: Floats,
+) -> Floats:
+    """Return disagreements (8, k): row, severity, who, what both say, and how sure they are.
+
+    `p` and `q` (k, c) are the probabilities of the `shared` classes (c,), `mass` (k,) the student's on them.
+    """
+    says, objects, sure, as_sure = p.argmax(axis=1), q.argmax(axis=1), p.max(axis=1), q.max(axis=1)
+    severity = np.where(says != objects, np.minimum(sure, as_sure) * mass, 0.0)
+    one, other = (np.full(len(rows), place) for place in who)
+    found = np.array([rows, severity, one, other, shared[says], shared[objects], sure, as_sure])
+    return found[:, severity > 0]
+
+
+def _worst(found: Floats) -> Floats:
+    """Return the worst disagreement of each row, the worst first."""
+    found = found[:, np.lexsort((found[0], -found[1]))]
+    return found[:, np.sort(np.unique(found[0], return_index=True)[1])]
+
+
+def _given(part: Floats) -> Floats:
+    """Return probabilities (k, c) given that the class is one of these."""
+    total = part.sum(axis=1, keepdims=True)
+    return np.divide(part, total, out=np.full(part.shape, 1.0 / part.shape[1]), where=total > 0)
+
+
+def _listed_rows(
+    worst: Floats, kind: Kind, space: LabelSpace, places: NDArray[np.intp]
+) -> list[Disagreement]:
+    classes, names = space.classes.tolist(), [*space.names, "student"]
+    rows, one, other, says, objects = worst[[0, 2, 3, 4, 5]].astype(np.intp).tolist()
+    severity, sure, as_sure = worst[[1, 6, 7]].tolist()
+    return [
+        Disagreement(row, kind, names[i], classes[a], p, names[j], classes[b], q, value)
+        for row, i, j, a, b, p, q, value in zip(
+            places[rows].tolist(), one, other, says, objects, sure, as_sure, severity, strict=True
+        )
+    ]
+
+
+def _pairs(worst: Floats, kind: Kind, space: LabelSpace) -> list[ClassPair]:
+    """Count rows by the two classes of their worst disagreement."""
+    both, cells = np.unique(np.sort(worst[4:6].astype(np.intp), axis=0), axis=1, return_inverse=True)
+    counts, sums = np.bincount(cells.ravel()).tolist(), np.bincount(cells.ravel(), worst[1]).tolist()
+    names = space.classes[both.T].tolist()
+    return [
+        ClassPair(kind, (low, high), count, severity)
+        for (low, high), count, severity in zip(names, counts, sums, strict=True)
+    ]
+
+
+def _soft_label(unified: Any, packed: Floats, told: list[str]) -> Floats | None:
+    """Return the soft label (L,) that the method makes of one row, or None, with a remark."""
+    space, method, reference = unified.label_space_, unified.method_, None
+    answers = ~np.isnan(packed[0, space.offsets[:-1]])
+    why = None
+    if unified.student_.train == "backprop":
+        why = "the student learnt from the method's own loss."
+    elif not answers.any():
+        why = "every teacher abstains."
+    elif method.name in ("auto", "ranks"):  # they rank the row among those that fit has seen
+        reference = unified.reference_
+        if (answers & np.isnan(reference[:, space.offsets[:-1]]).all(axis=0)).any():
+            why = "a teacher answers that never did when the model was fitted."
+    if why is not None:
+        told.append(f"There is no soft label: {why}")
+        return None
+    if unified.neighbor_weight_:
+        told.append(
+            "The student learnt soft labels that were mixed with those of neighbours (weight "
+            f"{unified.neighbor_weight_:.2g}). The one here is of the row alone."
+        )
+    smoothing = np.array([one.smoothing for one in unified.teachers_])
+    method = clone(method).set_params(n_neighbors=0, teacher_temperatures=None)
+    packed = floor_blocks(packed, space.offsets, smoothing)
+    return np.asarray(estimate_soft_labels(packed, space, method, reference=reference)[0])

@@ -1,33 +1,253 @@
-"""Write a page: one file that needs no network, escapes all data, and works without its script."""
+"""A page is plain dicts: sections of tables, facts, remarks and drawings. It becomes HTML, or text.
+
+As HTML it is one file that needs no network, escapes all data, and works without its script.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import os
-from collections.abc import Mapping
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from html import escape
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from consilience._optional import require
+from consilience._version import __version__
+from consilience._words import aligned, percent, visible
 from consilience.exceptions import InvalidInputError
+from consilience.files.card import date_now
 from consilience.files.disk import replacing
 from consilience.files.readers import check_target
-from consilience.inspect.drawing import draw, draw_bar
+from consilience.inspect.drawing import Block, bar, shown_name, without_middle
 
-NUMERIC = ("count", "place", "percent", "number")  # forms of columns that are sorted by number
+Form = Literal["name", "text", "count", "place", "percent", "bar", "number"]
+"""What a column has: names from data, our words, how many, positions, shares (with a bar), or numbers."""
+NUMERIC = ("count", "place", "percent", "bar", "number")  # sorted by number, right-aligned
+MOST_ROWS = 400  # rows of a table
+LONG = 40  # characters of a name in plain text
+
+
+def table(
+    caption: str,
+    columns: Sequence[tuple[str, str]],
+    rows: Sequence[Sequence[Any]],
+    *,
+    note: str = "",
+    marked: Sequence[int] = (),
+) -> Block:
+    """Return a table; readers can sort and filter it.
+
+    Parameters
+    ----------
+    caption : str
+    columns : sequence of (title, Form)
+    rows : sequence of rows
+        A value for each column; None for an empty cell. The first 400 rows are kept.
+    note : str
+        A sentence below the table.
+    marked : sequence of int
+        Rows that stand out.
+    """
+    if len(rows) > MOST_ROWS:
+        note = f"{note} The first {MOST_ROWS} of {len(rows):,} rows.".strip()
+    forms = [form for _, form in columns]
+    cells = [
+        [
+            shown_name(value) if form == "name" and value is not None else value
+            for value, form in zip(row, forms, strict=True)
+        ]
+        for row in rows[:MOST_ROWS]
+    ]
+    return {
+        "kind": "table",
+        "caption": caption,
+        "columns": [
+            {
+                "title": title,
+                "form": form,
+                "most": _longest([row[i] for row in cells]) if form == "bar" else 1.0,
+            }
+            for i, (title, form) in enumerate(columns)
+        ],
+        "rows": cells,
+        "note": note,
+        "marked": [row for row in marked if row < MOST_ROWS],
+    }
+
+
+def _longest(shares: Sequence[Any]) -> float:
+    """Return the share that fills a bar: 1, or the largest share of a column if all are small."""
+    most = max((share for share in shares if share is not None), default=1.0)
+    return most if 0 < most < 0.5 else 1.0
+
+
+def least_sure(
+    caption: str,
+    proba: NDArray[np.float64],
+    rows: NDArray[np.intp],
+    names: Sequence[Any],
+    most: int,
+    form: Form = "name",
+) -> Block:
+    """Return a table of the rows with the smallest probability of what is likeliest, and what is next.
+
+    `rows` (k,) says which of the n rows of `proba` (n, K) may be listed, and `names` what the K columns are.
+    """
+    order = rows[np.argsort(proba.max(axis=1)[rows], kind="stable")[:most]]
+    cells = []
+    for row in order.tolist():
+        best = np.argsort(-proba[row], kind="stable")[:2].tolist()
+        known = [value for k in best for value in (names[k], float(proba[row, k]))]
+        cells.append([row, *known, *[None] * (4 - len(known))])
+    heads = [
+        ("row", "place"),
+        ("likeliest", form),
+        ("probability", "bar"),
+        ("next", form),
+        ("its", "percent"),
+    ]
+    return table(caption, heads, cells)
+
+
+def binned(proba: NDArray[np.float64]) -> list[int]:
+    """Return how many rows of probabilities (n, K) have their largest one in each of 20 bins."""
+    return np.histogram(proba.max(axis=1), bins=20, range=(0, 1))[0].tolist()
+
+
+def facts(pairs: Mapping[str, Any]) -> Block:
+    """Return names and facts; those without a fact are left out."""
+    told = [[shown_name(name), visible(str(fact))] for name, fact in pairs.items() if fact not in (None, "")]
+    return {"kind": "facts", "pairs": told}
+
+
+def remarks(lines: Sequence[str]) -> Block | None:
+    """Return sentences that a reader should not overlook; None without any."""
+    return {"kind": "remarks", "lines": [visible(line) for line in lines]} if lines else None
+
+
+def section(title: str, text: str, *parts: Block | None) -> Block:
+    """Return a section: a title, sentences that say how to read it, and its blocks."""
+    return {"title": title, "text": text, "blocks": [one for one in parts if one is not None]}
+
+
+def page(
+    title: str, lead: str, figures: Sequence[tuple[str, str]], sections: Sequence[Block | None]
+) -> Block:
+    """Return a page: what it is in a sentence or two, key figures (value and name), and sections."""
+    return {
+        "title": title,
+        "lead": lead,
+        "figures": [{"value": value, "name": name} for value, name in figures],
+        "sections": [one for one in sections if one is not None],
+        "made": f"{date_now()[:16].replace('T', ' ')} UTC",
+        "version": __version__,
+    }
+
+
+def setting(value: Any) -> str:
+    """Return a setting as text: numbers and words as they are, objects by the name of their class.
+
+    Examples
+    --------
+    >>> setting(0.5), setting("auto"), setting(len), setting([1, 2])
+    ('0.5', 'auto', 'len', 'list')
+    """
+    if isinstance(value, bool | int | float | str | np.number):
+        return str(value)
+    return str(getattr(value, "__name__", type(value).__name__))
+
+
+def versions(*more: str) -> Block:
+    """Return the versions of what a result depends on, as far as they are installed."""
+    found = {"consilience": __version__, "Python": platform.python_version()}
+    for name in ("numpy", "scipy", "scikit-learn", "numba", *more):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return facts(found)
+
+
+def as_text(value: Any, form: str) -> str:
+    """Return the value of a cell as text.
+
+    Examples
+    --------
+    >>> as_text(0.1234, "percent"), as_text(1234, "count"), as_text(None, "number")
+    ('12.3%', '1,234', '')
+    """
+    if value is None or value != value:
+        return ""
+    if form in ("percent", "bar"):
+        return percent(value)
+    if form == "count":
+        return f"{value:,}"
+    if form == "name":
+        return without_middle(str(value), LONG)
+    return f"{value:.4g}" if form == "number" else str(value)
+
+
+def as_lines(block: Block, most: int = MOST_ROWS) -> list[str]:
+    """Return a table in plain text, at most so many rows of it; nothing if it has none."""
+    heads = [f">{one['title']}" if one["form"] in NUMERIC else one["title"] for one in block["columns"]]
+    forms = [one["form"] for one in block["columns"]]
+    cells = [
+        [
+            without_middle(as_text(value, form), LONG if form == "name" else 999)
+            for value, form in zip(row, forms, strict=True)
+        ]
+        for row in block["rows"][:most]
+    ]
+    more = len(block["rows"]) - len(cells)
+    return [*aligned(heads, cells), *([f"and {more:,} more"] if more else [])] if cells else []
+
+
+def as_html(block: Block) -> str:
+    """Return a table for a notebook."""
+    columns = block["columns"]
+    heads = "".join(f"<th>{escape(one['title'])}</th>" for one in columns)
+    rows = [
+        "".join(
+            f"<td>{bar(value, one['most']) if one['form'] == 'bar' else ''}"
+            f"{escape(as_text(value, one['form']))}</td>"
+            for value, one in zip(row, columns, strict=True)
+        )
+        for row in block["rows"]
+    ]
+    body = "".join(f"<tr>{cells}</tr>" for cells in rows)
+    return f"<table><caption>{escape(block['caption'])}</caption><tr>{heads}</tr>{body}</table>"
+
+
+def plain(value: Any) -> Any:
+    """Return dataclasses, mappings and sequences as dicts and lists, ready for JSON; None replaces NaN."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain({field.name: getattr(value, field.name) for field in fields(value)})
+    if isinstance(value, Mapping):
+        return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def frame(records: Iterable[Mapping[str, Any]], **options: Any) -> Any:
+    """Return records as a pandas data frame; options are those of pandas."""
+    return require("pandas", extra="tables", purpose="A data frame").DataFrame(list(records), **options)
 
 
 def check_report(path: str | os.PathLike[str], option: str = "report") -> Path:
     """Return the path of a page, or raise if it could not be written there. Call this before long work.
 
-    Parameters
-    ----------
-    path : path
-        A file name that ends in ``.html``, in a folder that exists.
-    option : str
-        What to call it in an error.
+    The file name ends in ``.html``, in a folder that exists. An error calls it `option`.
     """
     if not isinstance(path, str | os.PathLike):
         raise InvalidInputError("{argument} must be the path of a file.", argument="path", value=path)
@@ -38,7 +258,7 @@ def check_report(path: str | os.PathLike[str], option: str = "report") -> Path:
 
 
 def write_page(path: Path, page: Mapping[str, Any]) -> Path:
-    """Write a page of `consilience.inspect.blocks.page` atomically, and return its path."""
+    """Write a page atomically, and return its path."""
     text = render_page(page)
     with replacing(path) as file:
         file.write(text.encode())
@@ -53,10 +273,9 @@ def render_page(page: Mapping[str, Any]) -> str:
     and nothing else.
     """
     jinja2 = require("jinja2", extra="report", purpose="A report")
-    from markupsafe import Markup
-
     folder = files("consilience.inspect") / "templates"
     style, script = ((folder / name).read_text(encoding="utf8") for name in ("page.css", "page.js"))
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(lambda name: (folder / name).read_text(encoding="utf8")),
         autoescape=True,
@@ -65,37 +284,7 @@ def render_page(page: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["cell"] = as_text
-    return str(
-        environment.get_template("page.html").render(
-            page=page,
-            numeric=NUMERIC,
-            draw=lambda block: Markup(draw(block)),  # noqa: S704  drawings escape their texts
-            draw_bar=lambda share, most: Markup(draw_bar(share, most)),  # noqa: S704  only numbers
-            style=Markup(style),  # noqa: S704  ours
-            script=Markup(script),  # noqa: S704  ours
-            style_hash=_hash(style),
-            script_hash=_hash(script),
-        )
+    found: str = environment.get_template("page.html").render(
+        page=page, numeric=NUMERIC, draw_bar=bar, style=style, script=script, hashes=hashes
     )
-
-
-def as_text(value: Any, form: str) -> str:
-    """Return the value of a cell as text.
-
-    Examples
-    --------
-    >>> as_text(0.1234, "percent"), as_text(1234, "count"), as_text(None, "number")
-    ('12.3%', '1,234', '')
-    """
-    if value is None:
-        return ""
-    if form == "percent":
-        return f"{100 * value:.1f}%"
-    if form == "count":
-        return f"{value:,}"
-    return f"{value:.4g}" if form == "number" else str(value)
-
-
-def _hash(text: str) -> str:
-    """Return the hash by which the page's policy knows its own style sheet and script."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+    return found

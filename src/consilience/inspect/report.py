@@ -1,231 +1,464 @@
-"""Gather the page of a unified model: who knows what, do teachers agree, how good is it, what is doubtful."""
+"""The page of a fitted classifier: who knows what, do teachers agree, how good is it, what is doubtful."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from consilience._progress import silent
-from consilience._validation import check_choice, check_packed_logits, n_rows
+from consilience._validation import check_choice, check_fitted, check_packed_logits, n_rows
 from consilience._words import counted, percent, shorten
 from consilience.exceptions import CoverageWarning, InvalidInputError
-from consilience.inspect.blocks import Block, column, facts, page, remarks, section, table, versions
-from consilience.inspect.evaluate import LabelsOnly, ask, evaluate_unifier
-from consilience.inspect.evaluation_page import evaluation_sections
-from consilience.inspect.hard_rows_page import alias_section, hard_rows_section
-from consilience.inspect.page import check_report, write_page
-from consilience.inspect.page_tables import setting
-from consilience.inspect.teachers_page import agreement_section, label_space_section, soft_label_section
-from consilience.inspect.truth import read_truth
-from consilience.kernels.arrays import Floats
-from consilience.labels import BETWEEN_GROUPS
-from consilience.scoring.store import as_store
-from consilience.soft_labels.estimate import method_name
+from consilience.inspect.aliases import find_suggestions
+from consilience.inspect.drawing import Block, drawing, heat, histogram, incidence
+from consilience.inspect.evaluate import Truth, ask, evaluate, read_truth, space_of
+from consilience.inspect.explanation import compare_decisions
+from consilience.inspect.page import (
+    binned,
+    check_report,
+    facts,
+    least_sure,
+    page,
+    remarks,
+    section,
+    setting,
+    table,
+    versions,
+    write_page,
+)
+from consilience.kernels.arrays import Floats, Ints
+from consilience.labels import BETWEEN_GROUPS, LabelSpace
+from consilience.rows import as_rows
+from consilience.run import resolve_run
+from consilience.soft_labels.agreement import teacher_agreement
 from consilience.soft_labels.methods import spread_out
 from consilience.soft_labels.teacher_temperatures import divide_by_temperatures
 from consilience.students.estimator import student_name
-from consilience.unify.unifier import REFERENCE_ROWS
 
-if TYPE_CHECKING:
-    from consilience.unify.unifier import Unifier
-
+MOST_TEACHERS = 100  # in a drawing, and pairs of them in a table
+MOST_CELLS = 30_000  # of the drawing of the label space: more are a sample of its classes
+MOST_ROWS = 30  # hard rows of each kind
+MOST_COLUMNS, ALIAS_ROWS = 4000, 2000  # packed columns up to which names are compared, and on how many rows
 # what a page does not tell: teachers have their own table, a cache is a place on your disk
-_UNTOLD = ("teachers", "student", "aliases", "progress", "cache", "cache_limit", "engine_options")
+UNTOLD = ("teachers", "student", "method", "aliases", "run")
 
 
 class Basis(NamedTuple):
-    """What the page is about: answers of teachers and of the student about some rows."""
+    """What a page is about: what is known about some rows."""
 
     logits: Floats  # (k, m) packed, divided by the teachers' temperatures
-    rows: NDArray[np.intp]  # (k,) where these rows are in X, or in the X of fit
+    rows: Ints  # (k,) where these rows are in X, or in the X of fit
     which: str  # these rows, in words
     proba: Floats | None  # (n, L) the student's, on X
     raw: Floats | None  # (n, m) packed logits for X, as teachers give them
-    remarks: list[str]
+    told: list[str]
 
 
-def write_report(
-    unified: Unifier,
+def report(
+    model: Any,
     path: str | os.PathLike[str],
-    X: Any,
-    y: Any,
-    *,
-    labels_only: LabelsOnly,
-    logits: ArrayLike | None,
-) -> Path:
-    """Do what `Unifier.report` says."""
-    target = check_report(path)
-    unified._check_fitted()
-    check_choice("labels_only", labels_only, ("auto", True, False))
-    if X is None and (y is not None or logits is not None):
-        raise InvalidInputError("y and logits are about rows; give their X, too.")
-    return write_page(target, unified_page(unified, X, y, labels_only=labels_only, logits=logits))
-
-
-def unified_page(
-    unified: Unifier,
     X: Any = None,
     y: Any = None,
     *,
-    labels_only: LabelsOnly = "auto",
+    labels_only: Literal["auto"] | bool = "auto",
+    logits: ArrayLike | None = None,
+) -> Path:
+    """Write one page to show: an HTML file that needs nothing else (docs/report.md).
+
+    It has the balance of classes, hard rows, settings and versions; with y also the evaluation. The page of
+    a `Unifier` says who knows what, where teachers agree, how sure the soft labels are, and which names may
+    not fit. It holds names, figures and positions of rows, never the rows themselves.
+
+    Parameters
+    ----------
+    path : path
+        A file name that ends in ``.html``, in a folder that exists.
+    X : array, sparse matrix, data frame or list, optional
+        n rows to report on. Teachers are asked about them once. Without X, the page is about what the `fit`
+        of a `Unifier` kept: the soft labels, and the teachers' outputs for up to 2,000 rows.
+    y : (n,) sequence, optional
+        Labels of these rows, as in `evaluate`.
+    labels_only : {"auto", True, False}
+        Whether to train a student on these labels alone, for comparison; as in `evaluate`.
+    logits : (n, m) array, optional
+        The teachers' outputs for X, from `score_teachers`: then no teacher is asked.
+
+    Returns
+    -------
+    Path
+        Where the page is.
+    """
+    target = check_report(path)
+    check_fitted(model, "classes_")
+    check_choice("labels_only", labels_only, ("auto", True, False))
+    if X is None and (y is not None or logits is not None):
+        raise InvalidInputError("y and logits are about rows; give their X, too.")
+    return write_page(target, model_page(model, X, y, labels_only=labels_only, logits=logits))
+
+
+def model_page(
+    model: Any,
+    X: Any = None,
+    y: Any = None,
+    *,
+    labels_only: Literal["auto"] | bool = "auto",
     logits: ArrayLike | None = None,
 ) -> Block:
-    """Return the page of a fitted `Unifier` as plain data; parameters as in `Unifier.report`."""
-    truth = None
-    if y is not None:  # labels first: teachers may take hours
-        truth = read_truth(y, n_rows(X), unified.label_space_, some_known=True)
-    basis = _kept(unified) if X is None else _asked(unified, X, logits)
-    view = None if y is None else _evaluated(unified, X, y, basis, labels_only)
-    space = unified.label_space_
-    sections = [
-        _remark_section(unified, basis),
-        label_space_section(unified, basis.logits),
-        agreement_section(basis.logits, space, basis.which),
-        soft_label_section(unified, basis.proba),
-        *([] if view is None else evaluation_sections(view)),
-        hard_rows_section(unified, basis.logits, basis.rows, basis.which, basis.proba, truth),
-        alias_section(unified, basis.logits, basis.rows, basis.which),
-        _settings_section(unified),
-    ]
-    return page(
-        f"One classifier out of {space.n_teachers}"
-        if space.n_teachers > 1
-        else "A classifier from one teacher",
-        f"A {student_name(unified.student_)} that knows {counted(space.n_classes, 'class')}. It learnt from "
-        f"{counted(space.n_teachers, 'teacher')} and {len(unified._covered):,} rows, without the teachers' "
-        "training data.",
-        _figures(unified, basis, view),
-        sections,
-    )
-
-
-def _kept(unified: Unifier) -> Basis:
-    """Return what `fit` kept."""
-    rows = spread_out(np.arange(len(unified._covered)), REFERENCE_ROWS)
-    which = (
-        f"{len(rows):,} of the {len(unified._covered):,} rows of fit"
-        if len(rows) < len(unified._covered)
-        else "the rows of fit"
-    )
-    return Basis(unified._reference, rows, which, None, None, [])
-
-
-def _asked(unified: Unifier, X: Any, logits: ArrayLike | None) -> Basis:
-    """Ask the teachers, once, and the student about X. If no teacher answers, keep to what `fit` kept."""
-    space, n, told = unified.label_space_, n_rows(X), list[str]()
-    if n == 0:
+    """Return the page as plain data; parameters as in `report`."""
+    unified, truth, found = hasattr(model, "label_space_"), None, None
+    X = None if X is None else as_rows(X).all(resolve_run(getattr(model, "run", None)))
+    if X is None and not unified:
+        raise InvalidInputError(f"The page of a {type(model).__name__} is about rows: give X.")
+    if X is not None and n_rows(X) == 0:
         raise InvalidInputError("X has no rows; give some to report on, or leave X out.")
+    if y is not None:  # labels first: teachers may take hours
+        truth = read_truth(y, n_rows(X), space_of(model), some_known=True)
+    basis = _kept(model) if X is None else _asked(model, X, logits, unified)
+    if y is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CoverageWarning)  # the page marks lost classes
+            found = evaluate(
+                model, X, y, teachers=unified, labels_only=labels_only, logits=basis.raw if unified else None
+            )
+    space, proba = space_of(model), basis.proba
+    learner = student_name(model.student_) if hasattr(model, "student_") else type(model).__name__
+    lead = f"A {learner} that knows {counted(space.n_classes, 'class')}."
+    title, figures = "A classifier", [(f"{space.n_classes:,}", "classes")]
+    sections: list[Block | None] = [section("Before you read on", "", remarks(basis.told))]
+    if unified:
+        n, n_groups, Q = len(model.covered_), len(space.components()), _covered_labels(model)
+        teachers = counted(space.n_teachers, "teacher")
+        alone = space.n_teachers == 1
+        title = "A classifier from one teacher" if alone else f"One classifier out of {space.n_teachers}"
+        lead += f" It learnt from {teachers} and {n:,} rows, without the teachers' training data."
+        figures = [
+            (f"{space.n_teachers:,}", "teacher" if alone else "teachers"),
+            *figures,
+            (f"{n:,}", "unlabelled rows"),
+            (f"{n_groups:,}", "component" if n_groups == 1 else "components"),
+        ]
+        if Q is not None:
+            figures.append((percent(float(Q.max(axis=1).mean())), "mean confidence of the soft labels"))
+        sections = [
+            section("Before you read on", "", remarks([*basis.told, *_warnings(model)])),
+            _label_space(model, basis.logits),
+            _agreement(basis.logits, space, basis.which),
+            _soft_labels(model, proba),
+        ]
+    if proba is not None:
+        figures.append((percent(float(proba.max(axis=1).mean())), "mean confidence of the model"))
+    if found is not None:
+        figures.append((percent(found.scores.accuracy), f"accuracy on {counted(found.scores.n_rows, 'row')}"))
+        sections += found.sections()
+    sections.append(_hard_rows(model, basis, space, truth))
+    sections += [_aliases(model, basis) if unified else None, _settings(model)]
+    return page(
+        title, lead, figures, [one for one in sections if (one and one["blocks"]) or (one and one["text"])]
+    )
+
+
+def _kept(unified: Any) -> Basis:
+    """Return what `fit` kept."""
+    n, kept = len(unified.covered_), len(unified.reference_)
+    which = f"{kept:,} of the {n:,} rows of fit" if kept < n else "the rows of fit"
+    return Basis(unified.reference_, spread_out(np.arange(n), kept), which, None, None, [])
+
+
+def _asked(model: Any, X: Any, logits: ArrayLike | None, unified: bool) -> Basis:
+    """Ask the teachers, once, and the student about X. If no teacher answers, keep to what `fit` kept."""
+    space, n, told, which = space_of(model), n_rows(X), list[str](), f"the {n_rows(X):,} rows given"
+    if not unified:
+        order = np.argsort(space.encode(model.classes_))
+        return Basis(np.empty((0, 0)), np.arange(n), which, model.predict_proba(X)[:, order], None, told)
     if logits is None:
-        every = np.ones(n, dtype=bool)
-        raw = ask(
-            unified.teachers_,
-            space,
-            X,
-            every,
-            unified.batch_size,
-            as_store(unified.cache, unified.cache_limit),
-            unified.progress or silent,
-            told,
-        )
+        every, run = np.ones(n, dtype=bool), resolve_run(model.run)
+        raw = ask(model.teachers_, space, X, every, run, told)
     else:
         raw = check_packed_logits(logits, space, n)
-    proba = unified.predict_proba(X)
+    proba = model.predict_proba(X)
     if np.isnan(raw[:, space.offsets[:-1]]).all():
-        return _kept(unified)._replace(proba=proba, raw=raw, remarks=told)
-    divided = divide_by_temperatures(raw, unified.temperatures_, space)
-    return Basis(divided, np.arange(n), f"the {n:,} rows given", proba, raw, told)
+        return _kept(model)._replace(proba=proba, raw=raw, told=told)
+    divided = divide_by_temperatures(raw, model.temperatures_, space)
+    return Basis(divided, np.arange(n), which, proba, raw, told)
 
 
-def _evaluated(unified: Unifier, X: Any, y: Any, basis: Basis, labels_only: LabelsOnly) -> Mapping[str, Any]:
-    """Return what `Unifier.evaluate` measures. The page marks lost classes, so no warning names them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CoverageWarning)
-        found = evaluate_unifier(
-            unified,
-            X,
-            y,
-            teachers=True,
-            labels_only=labels_only,
-            n_folds=5,
-            logits=basis.raw,
-            confidence=0.95,
-            n_bins=15,
-        )
-    return found.to_dict()
-
-
-def _figures(unified: Unifier, basis: Basis, view: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    space, Q = unified.label_space_, unified.soft_labels_
-    n_groups = len(space.components())
-    figures = [
-        (f"{space.n_teachers:,}", "teacher" if space.n_teachers == 1 else "teachers"),
-        (f"{space.n_classes:,}", "classes"),
-        (f"{len(unified._covered):,}", "unlabelled rows"),
-        (f"{n_groups:,}", "component" if n_groups == 1 else "components"),
-    ]
-    if Q is not None:
-        figures.append(
-            (percent(float(Q.max(axis=1)[unified._covered].mean())), "mean confidence of the soft labels")
-        )
-    if basis.proba is not None:
-        figures.append((percent(float(basis.proba.max(axis=1).mean())), "mean confidence of the model"))
-    if view is not None:
-        figures.append((percent(view["accuracy"]), f"accuracy on {counted(view['n_rows'], 'row')}"))
-    return figures
-
-
-def _remark_section(unified: Unifier, basis: Basis) -> Block | None:
-    """Return what a reader should know first, if there is anything."""
-    lines, n_uncovered = list(basis.remarks), int((~unified._covered).sum())
+def _warnings(unified: Any) -> list[str]:
+    """Return what a reader should know first."""
+    lines, n_uncovered, space = [], int((~unified.covered_).sum()), unified.label_space_
     if n_uncovered:
         lines.append(
             f"Every teacher abstained on {n_uncovered:,} rows of fit; the student did not see these."
         )
-    groups = unified.label_space_.components()
-    if len(groups) > 1:
+    if len(space.components()) > 1:
         lines.append(
-            f"The teachers fall into {len(groups)} groups of classes that share no class. Their outputs for "
-            f"a row do not determine how mass splits between the groups. {BETWEEN_GROUPS}"
+            f"The teachers fall into {len(space.components())} groups of classes that share no class. Their "
+            f"outputs for a row do not determine how mass splits between the groups. {BETWEEN_GROUPS}"
         )
-    silent_teachers = [
-        name
-        for name, count in zip(unified.label_space_.names, unified.n_abstentions_, strict=True)
-        if count == len(unified._covered)
+    silent = np.array(space.names)[unified.n_abstentions_ == len(unified.covered_)].tolist()
+    if silent:
+        lines.append(f"These teachers answered on no row: {shorten(silent)}.")
+    return lines
+
+
+def _label_space(unified: Any, logits: Floats) -> Block:
+    """Return who knows what: the matrix of teachers and classes, and a line for each teacher."""
+    space = unified.label_space_
+    mask, groups = space.mask, space.components()
+    component = np.empty(space.n_classes, dtype=np.intp)
+    for i, group in enumerate(groups):
+        component[np.isin(space.classes, group)] = i
+    # classes that the same teachers know are side by side, so runs are long
+    order = np.lexsort([*(~mask.T[::-1]), component])
+    drawn = spread_out(order, max(60, MOST_CELLS // min(space.n_teachers, MOST_TEACHERS)))
+    names = list(space.names[:MOST_TEACHERS])
+    sample = f"The drawing has {len(drawn):,} of the {space.n_classes:,} classes, evenly spaced."
+    one = (
+        "Chains of shared classes connect all teachers: there is one component, and the teachers determine "
+        "the probabilities of all classes."
+    )
+    several = (
+        f"There are {len(groups)} components, groups of classes that no chain of shared classes connects; "
+        "dashed lines divide them."
+    )
+    alone = mask.sum(axis=1) == 1
+    rows = [
+        [
+            name,
+            int(mask[:, i].sum()),
+            int((mask[:, i] & alone).sum()),
+            1 - int(unified.n_abstentions_[i]) / len(unified.covered_),
+            _confidence(logits[:, space.block(i)]),
+            float(unified.temperatures_[i]),
+        ]
+        for i, name in enumerate(space.names)
     ]
-    if silent_teachers:
-        lines.append(f"These teachers answered on no row: {shorten(silent_teachers)}.")
-    return section("Before you read on", "", remarks(lines)) if lines else None
+    heads = [("teacher", "name"), ("classes", "count"), ("only it knows", "count"), ("answers", "bar")]
+    heads += [("mean confidence", "percent"), ("temperature", "number")]
+    note = (
+        "Answers: the share of the rows of fit on which it did not abstain. Temperature: what its logits "
+        "were divided by; 1 without calibration."
+    )
+    parts = [[i + 1, len(group), ", ".join(map(str, group[:12].tolist()))] for i, group in enumerate(groups)]
+    columns = [("component", "place"), ("classes", "count"), ("such as", "name")]
+    return section(
+        "Who knows what?",
+        f"{one if len(groups) == 1 else several} The number at the end of a line counts its classes.",
+        drawing(
+            incidence,
+            "Classes that each teacher knows",
+            rows=names,
+            columns=space.classes[drawn].tolist(),
+            cells=[np.flatnonzero(mask[drawn, i]).tolist() for i in range(len(names))],
+            breaks=(np.flatnonzero(np.diff(component[drawn])) + 1).tolist(),
+        ),
+        remarks([sample] if len(drawn) < space.n_classes else []),
+        table("Teachers", heads, rows, note=note),
+        table("Components", columns, parts) if len(groups) > 1 else None,
+    )
 
 
-def _settings_section(unified: Unifier) -> Block:
+def _confidence(block: Floats) -> float | None:
+    """Return the mean largest probability of a teacher's block of logits; None if it never answers."""
+    answered = block[~np.isnan(block[:, 0])]
+    top = 1 / np.exp(answered - answered.max(axis=1, keepdims=True)).sum(axis=1) if len(answered) else None
+    return None if top is None else float(top.mean())
+
+
+def _agreement(logits: Floats, space: LabelSpace, which: str) -> Block | None:
+    """Return how often teachers name the same class among those they share; None for a single teacher."""
+    if space.n_teachers < 2:
+        return None
+    found = teacher_agreement(logits, space)
+    text = (
+        f"Of {which}, a row counts for two teachers if each decides for a class that the other knows, too. "
+        "Shown is how often they decide for the same one. Empty: they share fewer than two classes, or have "
+        "no such row."
+    )
+    if np.isnan(found.share).all():
+        return section("Do teachers agree?", f"{text} No two teachers can be compared.")
+    most = min(space.n_teachers, MOST_TEACHERS)
+    shares = found.share[:most, :most].round(4)
+    one, other = np.triu_indices(space.n_teachers, 1)
+    known = ~np.isnan(found.share[one, other])
+    order = np.argsort(found.share[one, other][known], kind="stable")
+    pairs = np.column_stack([one, other])[known][order].tolist()
+    rows = [
+        [
+            space.names[i],
+            space.names[j],
+            float(found.share[i, j]),
+            int(found.n_rows[i, j]),
+            int(found.n_shared[i, j]),
+        ]
+        for i, j in pairs[:MOST_TEACHERS]
+    ]
+    heads = [
+        ("teacher", "name"),
+        ("and", "name"),
+        ("agree", "bar"),
+        ("rows", "count"),
+        ("shared classes", "count"),
+    ]
+    few = f"The {MOST_TEACHERS} pairs of {len(pairs):,} that agree least." if len(pairs) > len(rows) else ""
+    names = list(space.names[:most])
+    values = np.where(np.isnan(shares), None, shares).tolist()  # type: ignore[call-overload]
+    return section(
+        "Do teachers agree?",
+        text,
+        drawing(heat, "Agreement, in percent", rows=names, columns=names, values=values),
+        table("Pairs that agree least", heads, rows, note=few),
+    )
+
+
+def _covered_labels(unified: Any) -> Floats | None:
+    """Return the soft labels of the rows about which something is known."""
+    Q = unified.soft_labels_
+    return Q if Q is None or unified.covered_.all() else Q[unified.covered_]
+
+
+def _soft_labels(unified: Any, proba: Floats | None) -> Block:
+    """Return how sure the soft labels are, what was pooled, and the balance of classes before and after."""
+    Q, heated = _covered_labels(unified), unified.method_.temperature
+    near = unified.neighbor_weight_
+    pooled = [f"{name} {percent(share)}" for name, share in (unified.pool_weights_ or {}).items()]
+    told = {
+        "pool": ", ".join(pooled),
+        "weight of neighbours": percent(near) if near else None,
+        "balancing": "off" if unified.class_weights_ is None else "on",
+    }
+    at = f", at temperature {heated:g}" if heated != 1 else ""
+    shown = {
+        f"Soft labels: probability of the likeliest class{at}": Q,
+        "The model: probability of the class it decides for": proba,
+    }
+    drawings = [drawing(histogram, name, counts=binned(p)) for name, p in shown.items() if p is not None]
+    text = "What the student learnt from: a probability of each class, made of the teachers' outputs."
+    if Q is None:
+        text = "There are no soft labels: the student learnt from the method's own loss."
+    return section("Soft labels", text, facts(told), *drawings, _balance(Q, unified))
+
+
+def _balance(Q: Floats | None, unified: Any) -> Block:
+    """Return the share of each class in the soft labels before and after balancing, the rarest first."""
+    space = unified.label_space_
+    mask, names = space.mask, np.array(space.names)
+    known = [names[row].tolist() for row in mask]
+    heads = [("class", "name"), ("teachers", "count"), ("who", "name")]
+    columns: list[Any] = [space.classes.tolist(), mask.sum(axis=1).tolist()]
+    columns.append([", ".join([*who[:3], *(["…"] if len(who) > 3 else [])]) for who in known])
+    order, note = np.argsort(mask.sum(axis=1), kind="stable"), ""
+    if Q is not None:
+        shares = Q.mean(axis=0)
+        heads.append(("share", "bar"))
+        columns.append(shares.tolist())
+        order = np.argsort(shares, kind="stable")
+        note = "Share: the mean soft label of the class. Balancing weighs rows so that classes count alike."
+        if unified.class_weights_ is not None:
+            weighted = shares * unified.class_weights_
+            heads.append(("after balancing", "bar"))
+            columns.append((weighted / weighted.sum()).tolist())
+    rows = [[values[k] for values in columns] for k in order.tolist()]
+    return table("Balance of classes", heads, rows, note=note)
+
+
+def _hard_rows(model: Any, basis: Basis, space: LabelSpace, truth: Truth | None) -> Block:
+    """Return rows by their position: where teachers contradict each other, what is unsure, what is wrong."""
+    proba, names, parts = basis.proba, space.classes.tolist(), []
+    Q = getattr(model, "soft_labels_", None)
+    own = proba is not None and len(proba) == len(basis.logits)  # the teachers answered about X, too
+    believed = proba if own else None if Q is None or not len(basis.logits) else Q[basis.rows]
+    if believed is not None:
+        parts.append(_contradictions(basis, believed, space, with_student=own))
+    if proba is not None:
+        every = np.arange(len(proba))
+        parts.append(least_sure("Rows that the model is least sure of", proba, every, names, MOST_ROWS))
+    elif Q is not None:
+        every = np.flatnonzero(model.covered_)
+        parts.append(least_sure("Rows whose soft labels are least sure", Q, every, names, MOST_ROWS))
+    if proba is not None and truth is not None:
+        parts.append(_sure_and_wrong(proba, truth))
+    text = (
+        "Rows are known by their position, counted from 0. Look at them first: they show names that do not "
+        "fit, teachers that err, and classes that are hard to tell apart."
+    )
+    return section("Which rows are hard?", text, *parts)
+
+
+def _contradictions(basis: Basis, believed: Floats, space: LabelSpace, *, with_student: bool) -> Block:
+    found = compare_decisions(basis.logits, believed, space, len(basis.logits), places=basis.rows)
+    kept = tuple(row for row in found.rows if with_student or row.kind == "teachers")[:MOST_ROWS]
+    also = f" The model left a teacher on {found.n_left:,}." if with_student else ""
+    note = (
+        f"Teachers contradict each other on {found.n_contradicted:,} rows: both know both classes.{also} "
+        f"Of {basis.which}."
+    )
+    return found.row_table("Contradictions, worst first", kept, note=note)
+
+
+def _sure_and_wrong(proba: Floats, truth: Truth) -> Block:
+    decided, sure, codes = proba.argmax(axis=1), proba.max(axis=1), truth.labels
+    wrong = np.flatnonzero((codes >= 0) & (decided != codes))
+    order = wrong[np.argsort(-sure[wrong], kind="stable")][:MOST_ROWS].tolist()
+    wider = np.hstack([proba, np.zeros((len(proba), len(truth.names) - truth.n_classes))])
+    cells = [
+        [
+            row,
+            truth.names[codes[row]],
+            truth.names[decided[row]],
+            float(sure[row]),
+            float(wider[row, codes[row]]),
+        ]
+        for row in order
+    ]
+    heads = [("row", "place"), ("label", "name"), ("the model says", "name"), ("how sure", "bar")]
+    labelled = int((codes >= 0).sum())
+    note = f"{len(wrong):,} of {labelled:,} labelled rows are wrong. Surest first: a label may be wrong, too."
+    return table("Wrong, and sure of it", [*heads, ("of the label", "percent")], cells, note=note)
+
+
+def _aliases(unified: Any, basis: Basis) -> Block | None:
+    """Return names that are likely one class, or two; None for a single teacher."""
+    space, title = unified.label_space_, "Do the names fit?"
+    if space.n_teachers < 2:
+        return None
+    if space.n_columns > MOST_COLUMNS:
+        return section(
+            title,
+            f"The teachers have {space.n_columns:,} classes together. Names are compared here up to "
+            f"{MOST_COLUMNS:,}; suggest_aliases(teachers, X) compares these.",
+        )
+    found = find_suggestions(basis.logits, space, unified.aliases or {}, ALIAS_ROWS)
+    text = (
+        "Teachers that mean the same class rank the same rows first, whatever they call it. Judged by "
+        f"{found.n_rows:,} of {basis.which}. Nothing of this is applied: look at the rows, then pass "
+        "what you believe as aliases."
+    )
+    good = "" if len(found) else " All names seem to fit."
+    return section(title, text + good, *found.tables(basis.rows.tolist()))
+
+
+def _settings(model: Any) -> Block:
     """Return settings, versions, seed and seconds. Nothing in it names a place on a disk."""
-    told: dict[str, Any] = {
-        name: setting(value)
-        for name, value in unified.get_params(deep=False).items()
-        if name not in _UNTOLD and value is not None
-    }
-    told |= {
-        "method": method_name(unified.method),
-        "temperature": f"{unified.resolved_temperature:g}",
-        "student": student_name(unified.student_),
-        "n_iter_": unified.n_iter_,
-    }
-    spent = {f"{step}, seconds": f"{seconds:.2f}" for step, seconds in unified.seconds_.items()}
-    more = ("torch", "skorch") if student_name(unified.student_) == "torch network" else ()
-    aliases = dict(unified.aliases or {})
+    told = model.get_params(deep=False)
+    method = getattr(model, "method_", None)
+    if method is not None:
+        told |= {"method": None, **method.get_params(deep=False)}
+    shown = {name: setting(value) for name, value in told.items() if name not in UNTOLD and value is not None}
+    if method is not None:
+        shown = {"method": method.name, **shown}
+    learner = student_name(model.student_) if hasattr(model, "student_") else None
+    shown |= {"student": learner, "n_iter_": getattr(model, "n_iter_", None)}
+    aliases = list((getattr(model, "aliases", None) or {}).items())
+    seconds = getattr(model, "seconds_", {}).items()
     return section(
         "Settings and versions",
         "With these, the same rows and the same teachers give the same model.",
-        facts(told),
-        facts(spent),
-        facts(versions(*more)),
-        table("Aliases in use", [column("alias", "name"), column("class", "name")], list(aliases.items()))
-        if aliases
-        else None,
+        facts(shown),
+        facts({f"{step}, seconds": f"{spent:.2f}" for step, spent in seconds}),
+        versions(*(("torch",) if learner == "torch network" else ())),
+        table("Aliases in use", [("alias", "name"), ("class", "name")], aliases) if aliases else None,
     )

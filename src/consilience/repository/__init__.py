@@ -8,9 +8,8 @@ from consilience._optional import lazy
 
 if TYPE_CHECKING:
     from consilience.repository.entry import ModelEntry
-    from consilience.repository.listing import Listing, RepositoryCheck
+    from consilience.repository.listing import Listing, RepositoryCheck, SearchResult
     from consilience.repository.repository import Repository
-    from consilience.repository.search import SearchResult
 
 __all__ = ["Listing", "ModelEntry", "Repository", "RepositoryCheck", "SearchResult"]
 
@@ -21,6 +20,6 @@ __getattr__, __dir__ = lazy(
         "ModelEntry": "entry",
         "Repository": "repository",
         "RepositoryCheck": "listing",
-        "SearchResult": "search",
+        "SearchResult": "listing",
     },
 )

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import difflib
-import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components, dijkstra
 
-from consilience._components import connected_classes
 from consilience._words import counted, shorten
 from consilience.exceptions import LabelSpaceError
 
-Costs = Mapping[str, float]
-Known = Mapping[str, frozenset[Any]]
+MOST_SEEDS = 20
+"""Connected sets are grown from at most so many models."""
+_FREE = 1e-9  # of the sum of all costs: what a model without a cost counts, so that paths have a length
 
 
-def cover_classes(known: Known, wanted: Sequence[Any], costs: Costs, *, connected: bool = True) -> list[str]:
+def cover_classes(
+    known: Mapping[str, frozenset[Any]],
+    wanted: Sequence[Any],
+    costs: Mapping[str, float],
+    *,
+    connected: bool = True,
+) -> list[str]:
     """Return models that together know all wanted classes, a small and cheap set, in the order given.
 
-    The cheapest set is hard to find (it contains set cover). This takes the model with the least cost per new
-    class, again and again; joins what is not connected by the cheapest path of further models; and drops
-    what is not needed, the dearest first. A second set grows from one model, connected at each step. The
-    cheaper of the two is returned.
+    Without `connected`, it is the cheapest set: an integer program. Connected sets are grown from several
+    models, again and again by the cheapest path to one that knows more of the classes; what is not needed is
+    dropped, the dearest first, and the cheapest set is returned.
 
     Parameters
     ----------
@@ -49,39 +57,44 @@ def cover_classes(known: Known, wanted: Sequence[Any], costs: Costs, *, connecte
     >>> cover_classes(known, [1, 4], dict.fromkeys(known, 1.0), connected=False)
     ['a', 'c']
     """
-    goal = frozenset(wanted)
-    _check_known(known, wanted)
+    everything = list(dict.fromkeys(label for classes in known.values() for label in classes))
+    _check_known(everything, wanted)
+    place = {label: i for i, label in enumerate(everything)}
+    knows = np.zeros((len(known), len(everything)), bool)
+    for i, classes in enumerate(known.values()):
+        knows[i, [place[label] for label in classes]] = True
+    price = np.array([costs[name] for name in known])
+    price = price + _FREE * (price.sum() or 1.0)
+    goal = knows[:, [place[label] for label in wanted]]
     if connected:
-        _check_connected(known, wanted)
-    order = list(known)
-    chosen = _greedy(known, goal, costs)
-    if connected:
-        chosen = _joined(known, chosen, costs)
-    sets = [_pruned(known, chosen, goal, costs, connected)]
-    if connected:
-        sets += [_pruned(known, grown, goal, costs, True) for grown in _grown(known, goal, costs)]
-    best = min(sets, key=lambda names: (sum(costs[name] for name in names), len(names)))
-    return sorted(best, key=order.index)
+        chosen = _connected_set(knows, goal, price, wanted)
+    else:
+        found = milp(price, integrality=1, bounds=Bounds(0, 1), constraints=LinearConstraint(goal.T, lb=1))
+        chosen = np.flatnonzero(found.x > 0.5).tolist()
+    names = list(known)
+    return [names[i] for i in sorted(chosen)]
 
 
-def _check_known(known: Known, wanted: Sequence[Any]) -> None:
-    everything = frozenset().union(*known.values())
-    missing = [name for name in wanted if name not in everything]
-    if not missing:
-        return
-    texts = [name for name in everything if isinstance(name, str)]
-    near = difflib.get_close_matches(str(missing[0]), texts, n=1, cutoff=0.6)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise LabelSpaceError(f"No model knows {shorten(missing)}.{hint} Add a model that does.")
+def _check_known(everything: Sequence[Any], wanted: Sequence[Any]) -> None:
+    missing = [label for label in wanted if label not in everything]
+    if missing:
+        texts = [label for label in everything if isinstance(label, str)]
+        near = difflib.get_close_matches(str(missing[0]), texts, n=1, cutoff=0.6)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise LabelSpaceError(f"No model knows {shorten(missing)}.{hint} Add a model that does.")
 
 
-def _check_connected(known: Known, wanted: Sequence[Any]) -> None:
-    """Raise unless all models together connect the wanted classes."""
-    group = _groups(known, list(known))
-    of_class = {name: group[model] for model, classes in known.items() for name in classes}
+def _connected_set(
+    knows: NDArray[np.bool_], goal: NDArray[np.bool_], price: NDArray[Any], wanted: Sequence[Any]
+) -> list[int]:
+    """Return the cheapest of the connected sets that are grown from models which know wanted classes."""
+    shared = csr_array(knows.astype(np.float64))
+    shared = (shared @ shared.T).tocoo()  # how many classes two models share
+    roads = csr_array((price[shared.coords[1]], shared.coords), shape=shared.shape)
+    group = connected_components(roads, directed=False)[1]
     parts: dict[int, list[Any]] = {}
-    for name in wanted:
-        parts.setdefault(of_class[name], []).append(name)
+    for label, knowing in zip(wanted, goal.T, strict=True):
+        parts.setdefault(group[knowing.argmax()], []).append(label)
     if len(parts) > 1:
         listing = " | ".join(shorten(part, 5) for part in parts.values())
         raise LabelSpaceError(
@@ -89,112 +102,34 @@ def _check_connected(known: Known, wanted: Sequence[Any]) -> None:
             "Add a model that knows a class of each, or take them unconnected with {remedy}.",
             remedy=("connected", False),
         )
+    with np.errstate(divide="ignore"):
+        seeds = np.argsort(price / goal.sum(axis=1), kind="stable")[: min(MOST_SEEDS, goal.any(axis=1).sum())]
+    grown = [_pruned(_grown(roads, goal, seed), roads, goal, price) for seed in seeds.tolist()]
+    return min(grown, key=lambda chosen: (price[chosen].sum(), len(chosen)))
 
 
-def _groups(known: Known, names: Sequence[str]) -> dict[str, int]:
-    """Return a number for each model; models that classes connect have the same."""
-    codes: dict[Any, int] = {}
-    columns = [codes.setdefault(label, len(codes)) for name in names for label in known[name]]
-    offsets = np.cumsum([0, *(len(known[name]) for name in names)])
-    component = connected_classes(np.array(columns, dtype=np.intp), offsets, len(codes))
-    return {name: int(component[columns[start]]) for name, start in zip(names, offsets[:-1], strict=True)}
-
-
-def _greedy(known: Known, goal: frozenset[Any], costs: Costs) -> list[str]:
-    """Return a cover: again and again the model with the least cost per class that is still missing."""
-    chosen: list[str] = []
-    missing = set(goal)
-    # gains only fall, so a model is looked at again only when it comes to the top
-    waiting = [
-        (costs[name] / len(gain), i, name) for i, name in enumerate(known) if (gain := known[name] & goal)
-    ]
-    heapq.heapify(waiting)
-    while missing:
-        _, i, name = heapq.heappop(waiting)
-        gain = known[name] & missing
-        if not gain:
-            continue
-        price = costs[name] / len(gain)
-        if waiting and (price, i) > waiting[0][:2]:
-            heapq.heappush(waiting, (price, i, name))
-            continue
-        chosen.append(name)
-        missing -= gain
+def _grown(roads: csr_array, goal: NDArray[np.bool_], seed: int) -> list[int]:
+    """Return a connected cover that contains a model."""
+    chosen = [seed]
+    while not (done := goal[chosen].any(axis=0)).all():
+        gains = (goal & ~done).sum(axis=1)
+        far, before, _ = dijkstra(roads, indices=chosen, min_only=True, return_predecessors=True)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            step = int(np.argmin(np.where(gains > 0, far / gains, np.inf)))
+        while step not in chosen:
+            chosen.append(step)
+            step = int(before[step])
     return chosen
 
 
-def _joined(known: Known, chosen: Sequence[str], costs: Costs) -> list[str]:
-    """Return the models and those that connect them: again and again the cheapest path between two groups."""
-    result = list(chosen)
-    while True:
-        group = _groups(known, result)
-        if len(set(group.values())) <= 1:
-            return result
-        paths = []
-        for number in set(group.values()):
-            start = [name for name in result if group[name] == number]
-            other = [name for name in result if group[name] != number]
-            paths.append(_path(known, start, frozenset().union(*(known[name] for name in other)), costs))
-        _, path = min((one for one in paths if one is not None), key=lambda one: one[0])
-        result += [name for name in path if name not in result]
-
-
-def _path(
-    known: Known, start: Sequence[str], target: frozenset[Any], costs: Costs
-) -> tuple[float, list[str]] | None:
-    """Return the cheapest models that lead from some to one that knows a class of `target`, or None."""
-    holders: dict[Any, list[str]] = {}
-    for name, classes in known.items():
-        for label in classes:
-            holders.setdefault(label, []).append(name)
-    waiting: list[tuple[float, int, str, tuple[str, ...]]] = [
-        (0.0, i, name, ()) for i, name in enumerate(start)
-    ]
-    done: set[str] = set()
-    seen: set[Any] = set()
-    count = len(waiting)
-    while waiting:
-        cost, _, name, path = heapq.heappop(waiting)
-        if name in done:
-            continue
-        done.add(name)
-        if known[name] & target and (path or name not in start):
-            return cost, list(path)
-        for label in known[name] - seen:
-            seen.add(label)
-            for other in holders[label]:
-                if other not in done:
-                    count += 1
-                    heapq.heappush(waiting, (cost + costs[other], count, other, (*path, other)))
-    return None
-
-
-def _grown(known: Known, goal: frozenset[Any], costs: Costs) -> Iterator[list[str]]:
-    """Yield connected covers, each grown from one of the models that know most of the wanted classes."""
-    seeds = sorted(known, key=lambda name: (costs[name] / (len(known[name] & goal) or 1e-9), name))[:3]
-    for seed in seeds:
-        chosen, missing = [seed], set(goal - known[seed])
-        while missing:
-            found = _path(known, chosen, frozenset(missing), costs)
-            if found is None:
-                break
-            chosen += found[1]
-            for name in found[1]:
-                missing -= known[name]
-        if not missing:
-            yield chosen
-
-
 def _pruned(
-    known: Known, chosen: Sequence[str], goal: frozenset[Any], costs: Costs, connected: bool
-) -> list[str]:
+    chosen: Sequence[int], roads: csr_array, goal: NDArray[np.bool_], price: NDArray[Any]
+) -> list[int]:
     """Return the models without those that are not needed; the dearest are tried first."""
     kept = list(chosen)
-    for name in sorted(chosen, key=lambda one: -costs[one]):
-        rest = [one for one in kept if one != name]
-        if not rest or not goal <= frozenset().union(*(known[one] for one in rest)):
-            continue
-        if connected and len(set(_groups(known, rest).values())) > 1:
-            continue
-        kept = rest
+    for one in sorted(chosen, key=lambda i: -price[i]):
+        rest = [i for i in kept if i != one]
+        if rest and goal[rest].any(axis=0).all():
+            count, _ = connected_components(roads[rest][:, rest], directed=False)
+            kept = rest if count == 1 else kept
     return kept

@@ -1,8 +1,9 @@
-"""What a repository knows of one model: its card, checked, and the files that belong to it."""
+"""What a repository knows of one model: its name, its card, checked, and the files that belong to it."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from consilience.exceptions import ConsilienceError, InvalidInputError, shown
 from consilience.files.card import MOST_COLUMNS, Card, parse_card
 from consilience.files.strict_json import (
     RecordError,
+    checked,
     listing,
     mapping,
     maybe,
@@ -20,19 +22,68 @@ from consilience.files.strict_json import (
     text,
     whole,
 )
-from consilience.repository.names import folder_of, is_inside
 from consilience.teachers.base import Input
 
 KEY = "repository"
 """Where the card of a model has what the repository adds to it, among its details."""
 VERSION = 2
+_MOST_BYTES = 200  # of a folder's name: file systems take 255, and endings come on top
+_NAME = text(
+    80,
+    like=r"[^\W_][\w .+-]*",
+    says="a text of at most 80 characters that begins with a letter or a digit, and has only letters, "
+    "digits, spaces and . _ + - after it",
+)
+# Windows has devices with these names in every folder, and drops what stands at the end
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?|.*[. ]", re.DOTALL)
+_BAD = frozenset('\\:*?"<>|')
 _PATH = re.compile(r"[/~\\]|[A-Za-z]:[/\\]|file:", re.IGNORECASE)
 
 
-def _inside(value: Any) -> str:
-    if not is_inside(value):
-        raise RecordError("a path inside the folder of the model", value)
-    return str(value)
+def check_name(name: object) -> str:
+    """Return the name of a model, or raise unless it can be that of a folder on every system.
+
+    Examples
+    --------
+    >>> check_name("birds-v1.2")
+    'birds-v1.2'
+    """
+    checked_name: str = checked("name", name, _NAME)
+    folder = folder_of(checked_name)
+    if len(folder.encode()) > _MOST_BYTES or _RESERVED.fullmatch(folder):
+        raise InvalidInputError(
+            "{argument} cannot be the name of a folder on every system. Give another.",
+            argument="name",
+            value=name,
+        )
+    return checked_name
+
+
+def folder_of(name: str) -> str:
+    """Return the folder of a model: two names that differ only in case have one folder, on every system.
+
+    Examples
+    --------
+    >>> folder_of("Birds"), folder_of("STRASSE") == folder_of("straße")
+    ('birds', True)
+    """
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def is_folder(text: str) -> bool:
+    """Tell whether a folder can be that of a model."""
+    try:
+        return folder_of(check_name(text)) == text
+    except InvalidInputError:
+        return False
+
+
+def inside(path: Any) -> str:
+    """Return a plain relative path below a folder, with ``/`` between its parts, or raise."""
+    parts = path.split("/") if isinstance(path, str) else [""]
+    if {"", ".", ".."} & {*parts} or len(path) > 1000 or not path.isprintable() or _BAD & {*path}:
+        raise RecordError("a path inside the folder of the model", path)
+    return str(path)
 
 
 def _source(value: Any) -> str:
@@ -45,16 +96,22 @@ def _source(value: Any) -> str:
     return source
 
 
+def _input(value: Any) -> Input:
+    return Input(*row(text(10_000), text(100), listing(maybe(whole()), 32))(value))
+
+
+def _file(value: Any) -> ModelFile:
+    return ModelFile(*row(text(64, like="[0-9a-f]{64}"), whole())(value))
+
+
 TEXTS = {"task": text(200), "licence": text(200), "source": _source}
 METRICS = mapping(number(), 100, keys=text(100))
 _PART = record(
     {
         "version": whole(),
-        "file": _inside,
-        "files": mapping(row(text(64, like="[0-9a-f]{64}"), whole()), 10_000, keys=_inside, least=1),
-        "inputs": maybe(
-            listing(row(text(10_000), text(100), listing(maybe(whole()), 32)), most=MOST_COLUMNS, least=1)
-        ),
+        "file": inside,
+        "files": mapping(_file, 10_000, keys=inside, least=1),
+        "inputs": maybe(listing(_input, MOST_COLUMNS, least=1)),
         "column_kinds": mapping(text(100), MOST_COLUMNS, keys=text(10_000)),
         "metrics": METRICS,
         "added": text(100),
@@ -140,6 +197,11 @@ class ModelEntry:
         return f"{above}{slash}{self.folder}.card.json"
 
     @property
+    def adds(self) -> set[str]:
+        """The folders, inside its own, that its files were added in."""
+        return {path.partition("/")[0] for path in self.files}
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of all its files."""
         return sum(one.n_bytes for one in self.files.values())
@@ -162,12 +224,11 @@ class ModelEntry:
 
     def repository_part(self) -> dict[str, Any]:
         """Return what stands under ``"repository"`` in the details of its card."""
-        inputs = None if self.inputs is None else [[i.name, i.dtype, list(i.shape)] for i in self.inputs]
         return {
             "version": VERSION,
             "file": self.file,
             "files": {path: [one.sha256, one.n_bytes] for path, one in self.files.items()},
-            "inputs": inputs,
+            "inputs": self.inputs and [[one.name, one.dtype, list(one.shape)] for one in self.inputs],
             "column_kinds": dict(self.column_kinds),
             "metrics": dict(self.metrics),
             "added": self.added,
@@ -187,15 +248,11 @@ def entry_of_card(card: Card, folder: str) -> ModelEntry:
         )
     found = _PART(part)
     del found["version"]
-    file, files = found["file"], found.pop("files")
-    if not any(path == file or path.startswith(f"{file}/") for path in files):
-        raise InvalidInputError(f"The card's file is {shown(file)}, which is none of its files.")
-    inputs = found.pop("inputs", None)
+    if not any(path == found["file"] or path.startswith(f"{found['file']}/") for path in found["files"]):
+        raise InvalidInputError(f"The card's file is {shown(found['file'])}, which is none of its files.")
     return ModelEntry(
         name=card.name,
         classes=card.classes,
-        files={path: ModelFile(*about) for path, about in files.items()},
-        inputs=None if inputs is None else tuple(Input(*one) for one in inputs),
         feature_names=card.feature_names,
         description=card.description,
         preprocess={} if card.preprocess is None else card.preprocess.to_dict(),

@@ -1,4 +1,4 @@
-"""What a repository answers: its models as a table, and what a check of it found."""
+"""What a repository answers: its models as a table, what a check found, and what a search found."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from consilience._optional import require
 from consilience._sizes import size_text
 from consilience._words import aligned, counted, shorten, visible
+from consilience.rank.ranking import Ranking
 from consilience.repository.entry import ModelEntry
 from consilience.repository.signature import shown_inputs
 
@@ -58,11 +59,8 @@ class Listing:
     def to_frame(self) -> Any:
         """Return a pandas data frame with one row per model."""
         pandas = require("pandas", extra="tables", purpose="A data frame")
-        rows = [{**_row(one), "classes": len(one.classes)} for one in self.models]
-        for row, one in zip(rows, self.models, strict=True):
-            del row["metrics"]
-            row.update(one.metrics)
-        return pandas.DataFrame(rows)
+        rows = [_row(one) | {"classes": len(one.classes)} | dict(one.metrics) for one in self.models]
+        return pandas.DataFrame(rows).drop(columns="metrics", errors="ignore")
 
     def __repr__(self) -> str:
         cells = [
@@ -89,19 +87,29 @@ class Listing:
 
 
 def _row(one: ModelEntry) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "task": one.task,
-        "classes": list(one.classes),
-        "takes": shown_inputs(one),
-        "licence": one.licence,
-        "source": one.source,
-        "description": one.description,
-        "kind": one.kind,
-        "n_bytes": one.n_bytes,
-        "added": one.added,
-        "metrics": dict(one.metrics),
+    names = ("name", "task", "licence", "source", "description", "kind", "n_bytes", "added")
+    found = {name: getattr(one, name) for name in names}
+    return found | {"classes": list(one.classes), "takes": shown_inputs(one), "metrics": dict(one.metrics)}
+
+
+def shown_entry(entry: ModelEntry) -> str:
+    """Return all that is known of a model, as lines of text."""
+    facts = {
+        "task": entry.task,
+        "classes": f"{len(entry.classes)}: {shorten(entry.classes, 12)}",
+        "takes": shown_inputs(entry),
+        "columns": shorten(entry.feature_names or (), 12),
+        "licence": entry.licence,
+        "source": entry.source,
+        "description": entry.description,
+        "metrics": ", ".join(f"{name} {value:.4g}" for name, value in entry.metrics.items()),
+        "preprocess": ", ".join(f"{name}: {value}" for name, value in entry.preprocess.items()),
+        "files": ", ".join(f"{path} ({size_text(one.n_bytes)})" for path, one in entry.files.items()),
+        "added": entry.added,
     }
+    return "\n".join(
+        [visible(entry.name), *(f"  {key}: {visible(text)}" for key, text in facts.items() if text)]
+    )
 
 
 @dataclass(frozen=True)
@@ -155,12 +163,7 @@ class RepositoryCheck:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, ready for JSON."""
-        return {
-            "passed": self.passed,
-            "n_models": self.n_models,
-            "n_files": self.n_files,
-            "findings": [vars(one) for one in self.findings],
-        }
+        return {"passed": self.passed, **vars(self), "findings": [vars(one) for one in self.findings]}
 
     def to_frame(self) -> Any:
         """Return a pandas data frame with one row per finding."""
@@ -175,22 +178,92 @@ class RepositoryCheck:
         return "\n".join([f"{checked}:", *(visible(one.text) for one in self.findings)])
 
 
-def shown_entry(entry: ModelEntry) -> str:
-    """Return all that is known of a model, as lines of text."""
-    files = [f"{path} ({size_text(one.n_bytes)})" for path, one in entry.files.items()]
-    facts = {
-        "task": entry.task,
-        "classes": f"{len(entry.classes)}: {shorten(entry.classes, 12)}",
-        "takes": shown_inputs(entry),
-        "columns": shorten(entry.feature_names or (), 12),
-        "licence": entry.licence,
-        "source": entry.source,
-        "description": entry.description,
-        "metrics": ", ".join(f"{name} {value:.4g}" for name, value in entry.metrics.items()),
-        "preprocess": ", ".join(f"{name}: {value}" for name, value in entry.preprocess.items()),
-        "files": ", ".join(files),
-        "added": entry.added,
-    }
-    return "\n".join(
-        [visible(entry.name), *(f"  {key}: {visible(text)}" for key, text in facts.items() if text)]
-    )
+@dataclass(frozen=True)
+class Described:
+    """What `Repository.describe` did.
+
+    Attributes
+    ----------
+    done : tuple of str
+        Models that were run over the reference rows.
+    failed : mapping of str to str
+        Models that could not be, and why.
+    """
+
+    done: tuple[str, ...]
+    failed: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        lines = [f"{counted(len(self.done), 'model')} described"]
+        return "\n".join([*lines, *(f"{name}: {why}" for name, why in self.failed.items())])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SearchResult(Ranking):
+    """The ranking of the models that were run for a task, and what was known before.
+
+    A `CrossTaskDistiller` or a `Unifier` takes it as its teachers.
+
+    Attributes
+    ----------
+    matches : mapping of str to float
+        The shortlist: the score of every model with a description, best first, from no run at all.
+    n_models : int
+        Models in the repository.
+    misfits : mapping of str to str
+        Models that cannot take these rows, and why.
+    undescribed : tuple of str
+        Models that fit but have no description yet, so they were not looked at; see `Repository.describe`.
+
+    Examples
+    --------
+    >>> from consilience import as_teacher, rank_teachers
+    >>> teacher = as_teacher([[0.9, 0.1], [0.2, 0.8]] * 10, ["wolf", "lion"], name="wild")
+    >>> ranking = rank_teachers([teacher], range(20), ["dog", "cat"] * 10, metric="leep")
+    >>> known = {"wild": 0.7, "cars": 0.1}
+    >>> found = SearchResult(**vars(ranking), matches=known, n_models=2, misfits={}, undescribed=())
+    >>> found.best.name, found.n_run, found.n_models
+    ('wild', 1, 2)
+    """
+
+    matches: Mapping[str, float]
+    n_models: int
+    misfits: Mapping[str, str]
+    undescribed: tuple[str, ...]
+
+    @property
+    def n_run(self) -> int:
+        """How many models were run."""
+        return len(self)
+
+    @property
+    def summary(self) -> str:
+        """One sentence: how many models there are, were looked at, and were run."""
+        return (
+            f"{self.n_run} of {counted(self.n_models, 'model')} run; {len(self.matches)} compared by their "
+            f"descriptions, {len(self.misfits)} take other rows"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the teachers themselves, ready for JSON."""
+        return super().to_dict() | {
+            "n_models": self.n_models,
+            "n_run": self.n_run,
+            "shortlist": dict(self.matches),
+            "misfits": dict(self.misfits),
+            "undescribed": list(self.undescribed),
+        }
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame with one row per model that was run, and its place in the shortlist."""
+        frame = super().to_frame()
+        frame["shortlist"] = [self.matches.get(name) for name in frame["teacher"]]
+        return frame
+
+    def __repr__(self) -> str:
+        lines = [self.summary, super().__repr__()]
+        if self.undescribed:
+            lines.append(
+                f"{counted(len(self.undescribed), 'model')} without a description: call describe() once."
+            )
+        return "\n".join(lines)

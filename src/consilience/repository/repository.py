@@ -2,65 +2,56 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import ArrayLike
 
 from consilience._progress import Progress, silent
-from consilience._validation import check_choice, check_count, check_number
+from consilience._validation import check_choice, check_count
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, shown, warn
-from consilience.files.card import MAX_BYTES
+from consilience.files.card import MAX_BYTES, date_now, jsonable
 from consilience.files.preprocess import ImagePreprocess, as_preprocess
-from consilience.files.record import date_now, jsonable
 from consilience.files.remote import RemotePath
-from consilience.files.storage import local_path
 from consilience.files.strict_json import checked, text
 from consilience.labels import class_list
 from consilience.rank.rank import rank_teachers
-from consilience.repository import reference as references
-from consilience.repository.check import check_repository
 from consilience.repository.cover import cover_classes
-from consilience.repository.description import describe
-from consilience.repository.entry import METRICS, TEXTS, ModelEntry, read_entry
-from consilience.repository.listing import Listing, RepositoryCheck
-from consilience.repository.names import check_name, folder_of, is_folder
-from consilience.repository.numbers import plain_rows
-from consilience.repository.saving import card_of, column_kinds_of, feature_names_of, stage_model
-from consilience.repository.search import SearchResult
+from consilience.repository.description import (
+    Reference,
+    as_reference,
+    describe,
+    kind_of_rows,
+    read_descriptions,
+    read_references,
+    write_description,
+    write_reference,
+)
+from consilience.repository.entry import (
+    METRICS,
+    TEXTS,
+    ModelEntry,
+    check_name,
+    folder_of,
+    is_folder,
+    read_entry,
+)
+from consilience.repository.listing import Described, Listing, RepositoryCheck, SearchResult
+from consilience.repository.saving import card_of, name_of, stage_model
 from consilience.repository.shelf import Shelf, card_file
 from consilience.repository.shortlist import shortlist
-from consilience.repository.signature import misfit
+from consilience.repository.signature import misfit, plain_rows
 from consilience.rows import as_rows
 from consilience.run import Run
 from consilience.students.labelled import read_labelled_rows
 from consilience.teachers import Teacher, as_teacher
 
 Cost = str | Callable[[ModelEntry], float]
-
-
-@dataclass(frozen=True)
-class Described:
-    """What `Repository.describe` did.
-
-    Attributes
-    ----------
-    done : tuple of str
-        Models that were run over the reference rows.
-    failed : mapping of str to str
-        Models that could not be, and why.
-    """
-
-    done: tuple[str, ...]
-    failed: Mapping[str, str]
-
-    def __repr__(self) -> str:
-        lines = [f"{counted(len(self.done), 'model')} described"]
-        return "\n".join([*lines, *(f"{name}: {why}" for name, why in self.failed.items())])
 
 
 class Repository:
@@ -136,15 +127,15 @@ class Repository:
             Reference rows to keep: see `set_reference`.
         """
         if reference is not None:
-            references.as_reference(reference)  # now, while nothing is added yet
-        texts = {"task": task, "licence": licence, "source": source}
+            as_reference(reference)  # now, while nothing is added yet
+        texts: dict[str, Any] = {"task": task, "licence": licence, "source": source}
         for key, value in texts.items():
             checked(key, value, TEXTS[key])
         checked("description", description, text(100_000))
         measured = checked("metrics", {} if metrics is None else jsonable(metrics), METRICS)
         prepared = None if preprocess is None else as_preprocess(preprocess)
         classes = None if classes is None else class_list(classes)
-        name = check_name(_name_of(model) if name is None else name)
+        name = check_name(name_of(model) if name is None else name)
         folder = folder_of(name)
         example = reference if example is None else example
         with self._shelf.adding(folder) as files:
@@ -158,8 +149,6 @@ class Repository:
                 file=f"{files.name}/{Path(file).as_posix()}",
                 files={},
                 inputs=teacher.inputs,
-                feature_names=feature_names_of(teacher, card),
-                column_kinds=column_kinds_of(teacher),
                 description=description,
                 metrics=measured,
                 preprocess={} if prepared is None else prepared.to_dict(),
@@ -248,9 +237,7 @@ class Repository:
         progress : callable
             Called with ("checking", models done, models in all).
         """
-        known = self._read_all()
-        self._shelf.sweep(known)
-        return check_repository(self._shelf, known, progress)
+        return self._shelf.verify(self._read_all(), progress)
 
     def select(
         self,
@@ -312,7 +299,7 @@ class Repository:
         X : array, list of texts or data frame
             A few hundred to a few thousand rows, like those of the tasks to come.
         """
-        references.write_reference(self._shelf, X)
+        write_reference(self._shelf, X)
 
     def describe(self, *, progress: Progress = silent) -> Described:
         """Run the models that have no description yet over the reference rows that fit them.
@@ -323,9 +310,9 @@ class Repository:
             Called with ("describing", models done, models in all).
         """
         done, failed = [], {}
-        for reference in references.read_references(self._shelf):
+        for reference in read_references(self._shelf):
             fitting = self.list(like=reference.X).models
-            known = references.read_descriptions(self._shelf, fitting, reference)
+            known = read_descriptions(self._shelf, fitting, reference)
             waiting = [one for one in fitting if one.name not in known]
             for place, entry in enumerate(waiting):
                 try:
@@ -336,16 +323,16 @@ class Repository:
                 progress("describing", place + 1, len(waiting))
         return Described(tuple(dict.fromkeys(done)), failed)
 
-    def _describe(self, entry: ModelEntry, reference: references.Reference) -> None:
+    def _describe(self, entry: ModelEntry, reference: Reference) -> None:
         teacher = self[entry.name]
         made = describe(teacher, reference.X)
         teacher.release()
-        references.write_description(self._shelf, entry, reference, made)
+        write_description(self._shelf, entry, reference, made)
 
     def _describe_new(self, entry: ModelEntry) -> None:
         """Describe a model that was added; that it fails does not undo the add."""
         try:
-            for reference in references.read_references(self._shelf):
+            for reference in read_references(self._shelf):
                 if not misfit(entry, reference.X):
                     self._describe(entry, reference)
         except (ConsilienceError, OSError) as error:
@@ -396,18 +383,17 @@ class Repository:
         fitting = [one for one in listing if one.name not in misfits]
         if not fitting:
             raise InvalidInputError(f"None of {counted(len(listing), 'model')} takes such rows. See list().")
-        kind = references.kind_of_rows(plain_rows(rows))
-        alike = [one for one in references.read_references(self._shelf) if one.kind == kind]
-        found = references.read_descriptions(self._shelf, fitting, alike[0]) if alike else {}
+        kind = kind_of_rows(plain_rows(rows))
+        alike = [one for one in read_references(self._shelf) if one.kind == kind]
+        found = read_descriptions(self._shelf, fitting, alike[0]) if alike else {}
         if not found:
             raise InvalidInputError(
                 "No model that takes such rows has a description yet. Give reference rows like X with "
                 "set_reference, and call describe()."
             )
         matches = shortlist(found, alike[0].X, rows, values, method=method, random_state=random_state)
-        chosen = {match.name: self[match.name] for match in matches[:top]}
         ranking = rank_teachers(
-            chosen,
+            {name: self[name] for name in list(matches)[:top]},
             rows,
             values,
             metric=metric,
@@ -415,8 +401,9 @@ class Repository:
             run=Run(cache=cache, progress=progress),
         )
         left = tuple(one.name for one in fitting if one.name not in found)
-        scores = {match.name: float(match.score) for match in matches}
-        return SearchResult(ranking, scores, len(listing), misfits, left)
+        return SearchResult(
+            **vars(ranking), matches=matches, n_models=len(listing), misfits=misfits, undescribed=left
+        )
 
     def __getitem__(self, name: str) -> Teacher:
         return as_teacher(self.path(name), name=self.show(name).name)
@@ -429,54 +416,42 @@ class Repository:
 
     def __contains__(self, name: object) -> bool:
         folder = folder_of(name) if isinstance(name, str) else ""
-        return is_folder(folder) and not isinstance(
-            read_entry(self._shelf.root.at(card_file(folder)).read(MAX_BYTES), folder), str
-        )
+        if not is_folder(folder):
+            return False
+        card = self._shelf.root.at(card_file(folder)).read(MAX_BYTES)
+        return isinstance(read_entry(card, folder), ModelEntry)
 
     def __repr__(self) -> str:
         return f"Repository({str(self._shelf.root)!r}: {counted(len(self), 'model')})"
 
 
-def _name_of(model: Any) -> str:
-    """Return the name that a model has by itself."""
-    if isinstance(model, str | os.PathLike):
-        path = local_path(model)
-        return path.name if path.is_dir() else path.stem
-    inner = getattr(model, "teacher_", model)
-    own = getattr(inner, "name", None)
-    return own if isinstance(own, str) else type(model).__name__
-
-
 def _costs(models: Sequence[ModelEntry], cost: Cost) -> dict[str, float]:
     """Return what each model costs, at least 0; models whose card lacks that metric are left out."""
-    if not isinstance(cost, str) and not callable(cost):
+    ask: Any = cost
+    if isinstance(cost, str):
+        metrics = sorted({name for one in models for name in one.metrics})
+        if models:
+            check_choice("cost", cost, ["size", *metrics])
+        models = [one for one in models if cost == "size" or cost in one.metrics]
+        ask = _n_bytes if cost == "size" else lambda one: one.metrics[cost]
+    elif not callable(cost):
         raise InvalidInputError(
             '{argument} must be "size", the name of a metric, or a function.', argument="cost", value=cost
         )
-    if isinstance(cost, str) and cost != "size":
-        found = {one.name: one.metrics[cost] for one in models if cost in one.metrics}
-        if models and not found:
-            names = sorted({name for one in models for name in one.metrics})
-            check_choice("cost", cost, ["size", *names])
-    else:
-        found = {one.name: float(one.n_bytes) if cost == "size" else _asked(cost, one) for one in models}
-    return {name: _at_least_zero(name, value) for name, value in found.items()}
+    found = {}
+    for one in models:
+        try:
+            value = found[one.name] = ask(one)
+        except Exception as error:  # whatever a foreign function raises
+            raise InvalidInputError(
+                f"cost failed on the model {one.name!r}: {type(error).__name__}: {shown(str(error))}"
+            ) from error
+        if not isinstance(value, numbers.Real) or not 0 <= float(value) < math.inf:
+            raise InvalidInputError(
+                f"The cost of {one.name!r} is {shown(value)}; a cost is at least 0, and finite."
+            )
+    return found
 
 
-def _at_least_zero(name: str, value: Any) -> float:
-    try:
-        return check_number("cost", value, at_least=0)
-    except InvalidInputError:
-        raise InvalidInputError(
-            f"The cost of {name!r} is {shown(value)}; a cost is at least 0, and finite."
-        ) from None
-
-
-def _asked(cost: Any, entry: ModelEntry) -> Any:
-    """Return what a function of the user says that a model costs."""
-    try:
-        return cost(entry)
-    except Exception as error:  # whatever a foreign function raises
-        raise InvalidInputError(
-            f"cost failed on the model {entry.name!r}: {type(error).__name__}: {shown(str(error))}"
-        ) from error
+def _n_bytes(entry: ModelEntry) -> float:
+    return entry.n_bytes

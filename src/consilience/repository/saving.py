@@ -1,11 +1,11 @@
-"""Put a model into a staging folder: copy its files, or export a fitted one to ONNX."""
+"""Put a model into a staging folder: copy its files, or export a fitted one to ONNX; and write its card."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
-import stat
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,17 +17,16 @@ from numpy.typing import ArrayLike
 from consilience._optional import is_instance_of
 from consilience._tables import column_names, columns_of, is_numeric, is_table, kind_of
 from consilience._validation import n_rows, take_rows
-from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
+from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import Card, CardOutput, card_bytes, card_path, find_card, find_folder_card
-from consilience.files.disk import file_sha256, replacing
+from consilience.files.disk import file_sha256, opened, replacing
 from consilience.files.export import finish, sklearn_to_onnx, with_input_type, write_model
 from consilience.files.preprocess import ImagePreprocess
 from consilience.files.storage import local_path
-from consilience.repository.entry import KEY, ModelEntry, ModelFile
-from consilience.repository.names import is_inside
-from consilience.repository.numbers import plain_rows
+from consilience.repository.entry import KEY, ModelEntry, ModelFile, inside
+from consilience.repository.signature import plain_rows
 from consilience.teachers import Teacher, as_teacher
-from consilience.teachers.model_folder import PICKLES
+from consilience.teachers.model_folder import PICKLES, list_files
 from consilience.teachers.onnx import Onnx
 from consilience.teachers.onnx_files import load_safely
 
@@ -35,7 +34,15 @@ ENDINGS = (".onnx", ".npz", ".skops")
 """Files that hold a model by themselves."""
 NOT_COPIED = (*PICKLES, ".py", ".pyc")
 """Files of a checkpoint that nothing here reads: they could hold code."""
-_CHUNK = 2**20
+
+
+def name_of(model: Any) -> str:
+    """Return the name that a model has by itself."""
+    if isinstance(model, str | os.PathLike):
+        path = local_path(model)
+        return path.name if path.is_dir() else path.stem
+    own = getattr(getattr(model, "teacher_", model), "name", None)
+    return own if isinstance(own, str) else type(model).__name__
 
 
 def stage_model(
@@ -60,17 +67,19 @@ def stage_model(
     card : Card or None
         The card that the model had, or got from its own `save`.
     """
-    source = _source_of(model)
+    source, card = _source_of(model), None
     if source is not None:
         file, card = _copied(source, folder, stage)
     elif callable(getattr(model, "save", None)) and hasattr(model, "classes_"):
         # a classifier of ours writes itself; which ending, it says in its error
-        file = stage / (folder + (".npz" if _is_text_model(model) else ".onnx"))
+        inner = getattr(getattr(model, "student_", None), "estimator_", model)
+        texts = is_instance_of(inner, "consilience.students.ngrams", "Ngrams")
+        file = stage / f"{folder}{'.npz' if texts else '.onnx'}"
         model.save(file)
         card = find_card(file)
         card_path(file).unlink(missing_ok=True)
     else:
-        file, card = stage / f"{folder}.onnx", None
+        file = stage / f"{folder}.onnx"
         _export(model, classes, file, example)
     given = classes if classes is not None else None if card is None else card.classes
     output: Any = "auto" if card is None or card.output is None else card.output
@@ -84,14 +93,14 @@ def stage_model(
 
 
 def card_of(files: Path, entry: ModelEntry, card: Card | None, teacher: Teacher) -> tuple[ModelEntry, bytes]:
-    """Return a model with its files, and the content of its card.
+    """Return a model with its files and its columns, and the content of its card.
 
     Parameters
     ----------
     files : Path
         The folder that they were made in, whose name is a part of their path.
     entry : ModelEntry
-        Without files yet.
+        Without these yet.
     card : Card or None
         That the model had before.
     teacher : Teacher
@@ -100,8 +109,16 @@ def card_of(files: Path, entry: ModelEntry, card: Card | None, teacher: Teacher)
     made = sorted(path for path in files.rglob("*") if path.is_file())
     named = {f"{files.name}/{path.relative_to(files).as_posix()}": path for path in made}
     about = {name: ModelFile(file_sha256(path), path.stat().st_size) for name, path in named.items()}
-    entry = replace(entry, files=about)
     base = card or Card(entry.name, entry.classes)
+    columns = teacher.columns if isinstance(teacher, Onnx) else None
+    names = None if columns is None else columns.names
+    kinds = {} if columns is None or columns.kinds is None else teacher.column_kinds
+    entry = replace(
+        entry,
+        files=about,
+        feature_names=base.feature_names if names is None else tuple(names),
+        column_kinds={str(name): kind for name, kind in kinds.items()},
+    )
     one = about.get(entry.file)
     card = replace(
         base,
@@ -118,21 +135,6 @@ def card_of(files: Path, entry: ModelEntry, card: Card | None, teacher: Teacher)
     return entry, card_bytes(card)
 
 
-def feature_names_of(teacher: Teacher, card: Card | None) -> tuple[str, ...] | None:
-    """Return the names of the columns that a model takes, where its file or its card has them."""
-    own = teacher.columns.names if isinstance(teacher, Onnx) else None
-    if own is not None:
-        return tuple(own)
-    return None if card is None else card.feature_names
-
-
-def column_kinds_of(teacher: Teacher) -> dict[str, str]:
-    """Return what the columns of a table hold, where the model has an input for each."""
-    if isinstance(teacher, Onnx) and teacher.columns.kinds is not None:
-        return {str(name): kind for name, kind in teacher.column_kinds.items()}
-    return {}
-
-
 def _source_of(model: Any) -> Path | None:
     """Return the file or folder of a model, or None where it is an object in memory."""
     if isinstance(model, str | os.PathLike):
@@ -143,12 +145,6 @@ def _source_of(model: Any) -> Path | None:
         return local_path(model)
     file = getattr(getattr(model, "teacher_", model), "file", None)
     return file if isinstance(file, Path) else None
-
-
-def _is_text_model(model: Any) -> bool:
-    student = getattr(model, "student_", None)
-    inner = getattr(student, "estimator_", model)
-    return is_instance_of(inner, "consilience.students.ngrams", "Ngrams")
 
 
 def _copied(source: Path, folder: str, stage: Path) -> tuple[Path, Card | None]:
@@ -173,11 +169,7 @@ def _copied(source: Path, folder: str, stage: Path) -> tuple[Path, Card | None]:
     _copy(source, target)
     if ending == ".onnx":
         for extra in load_safely(source.resolve(), source.stem)[1]:
-            if (
-                not is_inside(extra.name)
-                or (stage / extra.name).exists()
-                or extra.name.startswith(folder + ".card")
-            ):
+            if (stage / inside(extra.name)).exists() or extra.name.startswith(f"{folder}.card"):
                 raise InvalidInputError(
                     f"{source.name} keeps weights in {extra.name!r}, a name that the repository needs. Give "
                     "the model another name."
@@ -188,26 +180,16 @@ def _copied(source: Path, folder: str, stage: Path) -> tuple[Path, Card | None]:
 
 def _tree(source: Path) -> list[str]:
     """Return the files of a checkpoint that are copied, by their paths; raise where one is a link."""
-    found = []
-    for above, names, files in os.walk(source):
-        names[:] = [name for name in names if not name.startswith((".", "__pycache__"))]
-        for name in [*names, *files]:
-            place = Path(above, name)
-            mode = place.lstat().st_mode
-            if stat.S_ISLNK(mode):
-                raise UnsafeFileError(f"{name!r} in {source.name!r} is a link. Put the file itself there.")
-            if stat.S_ISREG(mode) and not name.startswith(".") and not name.lower().endswith(NOT_COPIED):
-                found.append(place.relative_to(source).as_posix())
-    bad = [path for path in found if not is_inside(path)]
-    if bad or not found:
-        what = f"has the file {bad[0]!r}, which other systems cannot hold" if bad else "holds no model"
-        raise InvalidInputError(f"The folder {source.name!r} {what}.")
-    return sorted(found)
+    listed = sorted(list_files(source, source.name))
+    found = [inside(path) for path in listed if not path.lower().endswith(NOT_COPIED)]
+    if not found:
+        raise InvalidInputError(f"The folder {source.name!r} holds no model.")
+    return found
 
 
 def _copy(source: Path, target: Path) -> None:
-    with source.open("rb") as read, replacing(target) as file:
-        shutil.copyfileobj(read, file, _CHUNK)
+    with opened(source, links=True) as read, replacing(target) as file:
+        shutil.copyfileobj(read, file)
 
 
 def _export(model: Any, classes: ArrayLike | None, file: Path, example: Any) -> None:
@@ -230,51 +212,42 @@ def _export(model: Any, classes: ArrayLike | None, file: Path, example: Any) -> 
     if names is None:
         raise InvalidInputError(f"A {kind} does not name its classes. Give {{remedy}}.", remedy="classes")
     as_teacher(model, names).predict_logits(example)  # what fails here fails in words of ours
-    graph = _module_graph(model, example) if module else sklearn_to_onnx(model, example)
-    if not module and not is_table(example):
-        graph = with_input_type(graph, example)
-    write_model(
-        finish(
-            graph,
-            classes=names,
-            columns=np.arange(len(np.asarray(names))),
-            temperature=1.0,
-            scores="logits" if module else "probabilities",
-            metadata=_columns_metadata(example),
-        ),
-        file,
+    if module:
+        import torch
+
+        from consilience.students._onnx import module_to_onnx
+
+        rows = torch.as_tensor(np.asarray(example))
+        graph = module_to_onnx(model, rows.float() if rows.dtype == torch.float64 else rows)
+    else:
+        graph = sklearn_to_onnx(model, example)
+        graph = graph if is_table(example) else with_input_type(graph, example)
+    done = finish(
+        graph,
+        classes=names,
+        columns=np.arange(len(np.asarray(names))),
+        temperature=1.0,
+        scores="logits" if module else "probabilities",
+        metadata=_columns_metadata(example),
     )
+    write_model(done, file)
 
 
 def _first_rows(example: Any) -> Any:
     """Return the rows that an export looks at, or raise where there are none."""
-    rows = plain_rows(example)
-    try:
-        found = take_rows(rows, slice(0, 256)) if n_rows(rows) else None
-    except (TypeError, KeyError):
-        found = None
-    if found is None:
-        raise InvalidInputError(
-            "{argument} must be a few rows: an array, a data frame or a list.",
-            argument="example",
-            value=example,
-        )
-    return found
-
-
-def _module_graph(module: Any, example: Any) -> Any:
-    import torch
-
-    from consilience.students._onnx import module_to_onnx
-
-    rows = torch.as_tensor(np.asarray(example))
-    return module_to_onnx(module, rows.float() if rows.dtype == torch.float64 else rows)
+    with contextlib.suppress(TypeError, KeyError):
+        rows = plain_rows(example)
+        if n_rows(rows):
+            return take_rows(rows, slice(0, 256))
+    raise InvalidInputError(
+        "{argument} must be a few rows: an array, a data frame or a list.", argument="example", value=example
+    )
 
 
 def _columns_metadata(example: Any) -> Mapping[str, str]:
     """Return what the file says of the columns: their names, and their kinds where each is an input."""
     about = {"producer": "consilience"}
-    names = column_names(example) if is_table(example) else None
+    names = column_names(example)
     if names is not None:
         about["feature_names"] = json.dumps([str(name) for name in names])
     if is_table(example) and not is_numeric(example):

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from consilience._progress import Progress
 from consilience.exceptions import (
     ConsilienceError,
     InvalidInputError,
@@ -36,16 +37,16 @@ from consilience.files.card import MAX_BYTES
 from consilience.files.disk import file_sha256
 from consilience.files.remote import RemotePath
 from consilience.files.storage import Entry, StoragePath, local_path, storage_path
-from consilience.repository.entry import ModelEntry
-from consilience.repository.names import is_folder
+from consilience.repository.entry import ModelEntry, is_folder
+from consilience.repository.listing import Finding, RepositoryCheck
 
 OWN = "_repository"
 README = f"{OWN}/README.txt"
 README_TEXT = "Models that consilience keeps: a folder per model, with its files and its card.\n"
 STALE = 3600.0
 """Seconds without a write after which files without a card are taken for those of a killed add."""
-DESCRIPTION = re.compile(r"description-[0-9a-f]{32}\.npz")
-_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
+_DESCRIPTION = re.compile(r"description-[0-9a-f]{32}\.npz")
+_TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.[0-9a-f]{16}\.tmp")
 _ADD = re.compile(r"[0-9a-f]{16}/.+")
 
 
@@ -74,35 +75,32 @@ class Shelf:
 
     def write(self, path: str, data: bytes) -> None:
         """Write a file whole or not at all, in a repository that need not be there yet."""
-        self.prepare()
+        self._prepare()
         self.root.at(path.rpartition("/")[0]).make_root()
         with self.root.at(path).writing(durable=True) as file:
             file.write(data)
 
-    def prepare(self) -> None:
+    def _prepare(self) -> None:
         """Make the folder, and write what tells that it is a repository."""
         if not self.root.at(README).is_file():
             self.root.at(OWN).make_root()
             with self.root.at(README).writing() as file:
                 file.write(README_TEXT.encode())
 
-    def cards(self) -> dict[str, Entry]:
-        """Return what is known of the card of each model, by its folder, in order; no card is opened."""
-        paths = {card_file(name): name for name in self.root.folders() if is_folder(name)}
-        return {paths[path]: found for path, found in self.find(paths).items()}
-
     def find(self, paths: Iterable[str]) -> dict[str, Entry]:
         """Return what is known of those of some paths that are there."""
         if isinstance(self.root, RemotePath):
-            tree = self.root.tree()
+            tree = self.root.tree()  # one request for each thousand files
             return {path: tree[path] for path in paths if path in tree}
         found = {path: self.root.at(path).about() for path in paths}
         return {path: entry for path, entry in found.items() if entry is not None}
 
     def read_cards(self) -> dict[str, bytes | None]:
         """Return the card of each model by its folder; None where it is no regular file, or too long."""
-        cards = self.cards()
-        return dict(zip(cards, self.root.read_all(list(cards.values()), MAX_BYTES), strict=True))
+        paths = {card_file(name): name for name in self.root.folders() if is_folder(name)}
+        cards = self.find(paths)
+        read = self.root.read_all(list(cards.values()), MAX_BYTES)
+        return {paths[path]: data for path, data in zip(cards, read, strict=True)}
 
     @contextmanager
     def adding(self, folder: str) -> Iterator[Path]:
@@ -111,9 +109,14 @@ class Shelf:
         When the block ends without an error, the model is there; otherwise nothing is.
         """
         card, name = self.root.at(card_file(folder)), secrets.token_hex(8)
+        taken = InvalidInputError(
+            f"The repository has a model {folder!r} already (capitals do not tell names apart). Remove it "
+            "first, or give {remedy} another.",
+            remedy="name",
+        )
         if card.about() is not None:
-            raise name_taken(folder)
-        self.prepare()
+            raise taken
+        self._prepare()
         (self.root / folder).make_folder()
         (self.root / folder / name).make_root()
         with tempfile.TemporaryDirectory(prefix="consilience-") as elsewhere:
@@ -125,10 +128,11 @@ class Shelf:
                 self._send(above / name, folder)
                 done = card.create((above / name / card.name).read_bytes())
                 if not done:
-                    raise name_taken(folder)
+                    raise taken
             finally:
                 if not done:
-                    self._delete(folder, [p for p in self.files(folder) if p.startswith(f"{name}/")], name)
+                    there = (self.root / folder).tree()
+                    self._delete(folder, [path for path in there if path.startswith(f"{name}/")], name)
 
     def _send(self, made: Path, folder: str) -> None:
         """Put the files of a model behind the URL, if there is one, and look whether they arrived."""
@@ -146,25 +150,6 @@ class Shelf:
                 f"The model {folder!r} was not added: {self.root} does not hold what was sent. Add it again."
             )
 
-    def files(self, folder: str) -> dict[str, Entry]:
-        """Return what is known of everything in the folder of a model, by its path there."""
-        return (self.root / folder).tree()
-
-    def contents(self) -> dict[str, dict[str, Entry]]:
-        """Return what is known of every file, by its folder (empty if in none) and its path there."""
-        found: dict[str, dict[str, Entry]] = {}
-        for path, entry in self.root.tree().items():
-            folder, _, below = path.rpartition("/") if "/" not in path else path.partition("/")
-            found.setdefault(folder, {})[below] = entry
-        return found
-
-    def sha256(self, entry: Entry) -> str:
-        """Return the checksum of a file."""
-        digest = hashlib.sha256()
-        for block in entry.path.blocks():
-            digest.update(block)
-        return digest.hexdigest()
-
     def remove(self, folder: str, entry: ModelEntry | None) -> None:
         """Delete the card, and then what belongs to it; without an entry, all that is there.
 
@@ -176,45 +161,65 @@ class Shelf:
             raise StorageError(
                 f"{card} cannot be deleted. Check that it is a file, and that you may delete it."
             )
-        adds = {path.partition("/")[0] for path in entry.files} if entry else set()
-        there = self.files(folder)
-        others = [p for p in there if entry and _ADD.fullmatch(p) and p.partition("/")[0] not in adds]
+        there = (self.root / folder).tree()
+        others = (
+            {path for path in there if _ADD.fullmatch(path) and path[:16] not in entry.adds}
+            if entry
+            else set()
+        )
         self._delete(folder, there.keys() - others)
 
     def _delete(self, folder: str, paths: Iterable[str], add: str = "") -> None:
         """Delete files of a model, and folders that are empty then."""
         place = self.root / folder
-        above = {add}
+        above = {"", add}
         for path in paths:
             place.at(path).delete()
-            parts = path.split("/")[:-1]
-            above |= {"/".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
-        for path in sorted({"", *above}, key=len, reverse=True):
+            above |= {str(one) for one in PurePosixPath(path).parents} - {"."}
+        for path in sorted(above, key=len, reverse=True):
             place.at(path).delete_folder()
 
-    def sweep(self, known: Mapping[str, ModelEntry | str]) -> None:
+    def verify(self, known: Mapping[str, ModelEntry | str], progress: Progress) -> RepositoryCheck:
+        """Compare every file with its card; see `Repository.verify`."""
+        contents: dict[str, dict[str, Entry]] = {}
+        for path, found in self.root.tree().items():
+            folder, _, below = path.partition("/") if "/" in path else ("", "", path)
+            contents.setdefault(folder, {})[below] = found
+        for folder, files in contents.items():
+            if (is_folder(folder) or folder == OWN) and not isinstance(known.get(folder), str):
+                self._sweep(folder, files, known.get(folder))
+        findings, n_files = [], 0
+        for place, (folder, entry) in enumerate(known.items()):
+            if isinstance(entry, str):
+                findings.append(Finding(folder, f"{folder}.card.json", "unreadable", f"{folder}: {entry}"))
+            else:
+                n_files += len(entry.files)
+                findings += _check_model(entry, contents.get(folder, {}))
+            progress("checking", place + 1, len(known))
+        left = {name for name, files in contents.items() if files}
+        for name in sorted({*left, *contents.get("", ())} - {"", OWN, *known}):
+            findings.append(Finding("", name, "extra", f"{name!r} belongs to no model of the repository."))
+        return RepositoryCheck(len(known), n_files, tuple(findings))
+
+    def _sweep(self, folder: str, files: dict[str, Entry], entry: ModelEntry | str | None) -> None:
         """Delete what killed processes left, if nothing in it was written for an hour."""
-        before = time.time() - STALE
-        for folder, files in self.contents().items():
-            entry = known.get(folder)
-            if isinstance(entry, str) or not (is_folder(folder) or folder == OWN):
-                continue
-            adds = {path.partition("/")[0] for path in entry.files} if entry else set()
-            left: dict[str, list[str]] = {}
-            for path in files:
-                first = path.partition("/")[0]
-                if _ADD.fullmatch(path) and first not in adds:
-                    left.setdefault(first, []).append(path)
-                elif _TEMPORARY.fullmatch(path.rpartition("/")[2]):
-                    left[path] = [path]
-            for paths in left.values():
-                if all(0 < files[path].used < before for path in paths):  # 0: nobody knows
-                    self._delete(folder, paths)
+        adds = entry.adds if isinstance(entry, ModelEntry) else ()
+        left: dict[str, list[str]] = {}
+        for path in files:
+            if _ADD.fullmatch(path) and path[:16] not in adds:
+                left.setdefault(path[:16], []).append(path)
+            elif _TEMPORARY.fullmatch(path):
+                left[path] = [path]
+        for paths in left.values():
+            if all(0 < files[path].used < time.time() - STALE for path in paths):  # 0: nobody knows
+                self._delete(folder, paths)
+                for path in paths:
+                    del files[path]
 
     def model_path(self, entry: ModelEntry) -> Path:
         """Return the file or folder of a model on this machine; from a URL, a copy that was checked."""
         if not isinstance(self.root, RemotePath):
-            check_plain_files(self.root.path / entry.folder, entry)
+            _check_plain_files(self.root.path / entry.folder, entry)
             return Path(self.root.path, entry.folder, entry.file)
         card = self.root.at(card_file(entry.folder)).read(MAX_BYTES) or b""
         place = self._copies / f"{entry.folder}-{hashlib.sha256(card).hexdigest()[:32]}"
@@ -231,7 +236,7 @@ class Shelf:
             self._copies.mkdir(mode=0o700, parents=True, exist_ok=True)
             for path, about in entry.files.items():
                 (temporary / path).parent.mkdir(parents=True, exist_ok=True)
-                self._fetch(self.root.at(f"{entry.folder}/{path}"), temporary / path, about.n_bytes)
+                _fetch(self.root.at(f"{entry.folder}/{path}"), temporary / path, about.n_bytes)
             (temporary / entry.card_copy).write_bytes(card)
             if not _is_good(temporary, entry):
                 raise InvalidInputError(
@@ -240,22 +245,12 @@ class Shelf:
                 )
             with contextlib.suppress(OSError):  # another process was quicker with the same copy
                 os.rename(temporary, place)
+        except ConsilienceError:
+            raise
         except OSError as error:
-            if isinstance(error, ConsilienceError):
-                raise
             raise WriteError(error.errno, error.strerror or str(error), str(place)) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-
-    def _fetch(self, source: StoragePath, target: Path, size: int) -> None:
-        """Copy a file of so many bytes; of a longer one no more than that and a block."""
-        count = 0
-        with contextlib.suppress(FileNotFoundError), target.open("wb") as file:
-            for block in source.blocks():
-                file.write(block)
-                count += len(block)
-                if count > size:  # a store may send without end
-                    return
 
 
 def card_file(folder: str) -> str:
@@ -263,24 +258,52 @@ def card_file(folder: str) -> str:
     return f"{folder}/{folder}.card.json"
 
 
-def name_taken(folder: str) -> InvalidInputError:
-    """Return the error for a second model of one name."""
-    return InvalidInputError(
-        f"The repository has a model {folder!r} already (capitals do not tell names apart). Remove it first, "
-        "or give {remedy} another.",
-        remedy="name",
-    )
+def _fetch(source: StoragePath, target: Path, size: int) -> None:
+    """Copy a file of so many bytes; of a longer one no more than that and a block."""
+    with contextlib.suppress(FileNotFoundError), target.open("wb") as file:
+        for block in source.blocks():
+            file.write(block)
+            if file.tell() > size:  # a store may send without end
+                return
 
 
-def check_plain_files(top: Path, entry: ModelEntry) -> None:
+def _check_model(entry: ModelEntry, files: Mapping[str, Entry]) -> Iterator[Finding]:
+    """Yield what is wrong with the files of a model."""
+    folder = entry.folder
+
+    def found(path: str, problem: str, what: str) -> Finding:
+        return Finding(folder, path, problem, f"{folder}: {path} {what}.")
+
+    for path, about in entry.files.items():
+        there = files.get(path)
+        if there is None or there.kind != "file":
+            yield found(path, "missing", "is missing, or no regular file")
+        elif there.size != about.n_bytes or _sha256(there) != about.sha256:
+            yield found(path, "damaged", "is not the file that was added")
+    card, copy = f"{folder}.card.json", files.get(entry.card_copy)
+    if copy is not None and _sha256(copy) != _sha256(files[card]):
+        yield found(entry.card_copy, "damaged", "is another card than the model's")
+    for path in files.keys() - entry.files.keys() - {card, entry.card_copy}:
+        if not _DESCRIPTION.fullmatch(path):
+            yield found(path, "extra", "was not added with the model")
+
+
+def _sha256(entry: Entry) -> str:
+    digest = hashlib.sha256()
+    for block in entry.path.blocks():
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def _check_plain_files(top: Path, entry: ModelEntry) -> None:
     """Raise where a file of a model is missing, or no regular file, or behind a link."""
     for path in entry.files:
-        places = [top / part for part in (*map(str, reversed(PurePosixPath(path).parents)), path)]
+        places = [top / path, *(top / part for part in PurePosixPath(path).parents)]
         if any(place.is_symlink() for place in places):
             raise UnsafeFileError(
                 f"{path!r} of the model {entry.name!r} is a link. Put the file itself there."
             )
-        if not places[-1].is_file():
+        if not places[0].is_file():
             raise InvalidInputError(
                 f"The model {entry.name!r} lacks its file {path!r}. Remove the model, and add it again."
             )
@@ -289,7 +312,7 @@ def check_plain_files(top: Path, entry: ModelEntry) -> None:
 def _is_good(place: Path, entry: ModelEntry) -> bool:
     """Tell whether a folder holds the files of a model, unchanged."""
     try:
-        check_plain_files(place, entry)
+        _check_plain_files(place, entry)
         return all(file_sha256(place / path) == about.sha256 for path, about in entry.files.items())
     except InvalidInputError:
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -33,29 +33,89 @@ from consilience.rank.metrics import otce_rows
 from consilience.rank.options import OTCE
 from consilience.rank.rank import rank_teachers
 from consilience.repository.description import Description
-from consilience.repository.numbers import comparable_rows
+from consilience.repository.signature import look_at, plain_rows
 from consilience.teachers import as_teacher
 
-__all__ = ["METHODS", "Match", "shortlist"]
+__all__ = ["METHODS", "comparable_rows", "shortlist"]
 
 RIDGE = 1e-3  # penalty per reference row
 NEIGHBOURS = 5
 FLOOR = 1e-6  # of a stand-in's probability
+TEXT_COLUMNS = 1024  # of hashed n-grams
+MOST_COLUMNS = 200_000
 
 
-@dataclass(frozen=True)
-class Match:
-    """A model that may help.
+def shortlist(
+    descriptions: Mapping[str, Description],
+    reference_rows: Any,
+    X: Any,
+    y: Any,
+    *,
+    method: str = "auto",
+    random_state: int | None = 0,
+) -> dict[str, float]:
+    """Score models by how much each may help with a task. No model runs.
 
-    Attributes
+    Parameters
     ----------
-    name : str
-    score : float
-        Higher is better. Scores of different methods, or of different tasks, cannot be compared.
-    """
+    descriptions : mapping of str to Description
+        By name; all of the same reference rows.
+    reference_rows : array, data frame or list
+        The r rows that were described, in the same order.
+    X : array, data frame or list
+        Rows of the task, in the same form.
+    y : (n,) sequence
+        Their classes, which need not be those of any model; None, NaN or -1 where there is no label.
+    method : str
+        ``"auto"``, or a key of `METHODS`; see docs/repository-search.md.
+    random_state : int, optional
+        Seeds the folds of the metrics.
 
-    name: str
-    score: float
+    Returns
+    -------
+    dict of str to float
+        The score of each model by its name, best first: higher is better. Scores of different methods, or of
+        different tasks, cannot be compared.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from consilience.repository.description import describe
+    >>> X, y = load_digits(return_X_y=True)
+    >>> models = {f"below {k}": LogisticRegression(max_iter=500).fit(X[y < k], y[y < k]) for k in (3, 8)}
+    >>> kept = {name: describe(model, X[:200]) for name, model in models.items()}
+    >>> list(shortlist(kept, X[:200], X[1000:1300], y[1000:1300]))
+    ['below 8', 'below 3']
+    """
+    check_choice("method", method, METHODS)
+    _check_descriptions(descriptions, n_rows(reference_rows))
+    if not descriptions:
+        return {}
+    labels = read_labels(y, n_rows(X), at_least=2)
+    reference, rows = comparable_rows(reference_rows, X)
+    seed = as_random_state(random_state).randint(2**31 - 1)
+    kept, known = list(descriptions.values()), labels.known
+    search = Search(kept, reference, rows[known], rows, labels.classes, labels.codes[known], seed)
+    scores = METHODS[method](search)
+    names = list(descriptions)
+    return {names[i]: float(scores[i]) for i in np.argsort(-scores, kind="stable")}
+
+
+def _check_descriptions(descriptions: Mapping[str, Description], rows: int) -> None:
+    """Raise unless all are descriptions of this many reference rows."""
+    if not isinstance(descriptions, Mapping):
+        raise InvalidTypeError(
+            f"descriptions is a {type(descriptions).__name__}; give a mapping of names to descriptions."
+        )
+    for name, kept in descriptions.items():
+        if not isinstance(kept, Description):
+            raise InvalidTypeError(f"descriptions[{name!r}] is a {type(kept).__name__}; use describe().")
+        if len(kept.answers) != rows:
+            raise InvalidInputError(
+                f"descriptions[{name!r}] is of {len(kept.answers)} reference rows, and there are {rows}. "
+                "Describe the model again."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,85 +169,6 @@ class Search:
         return np.asarray((P / np.maximum(P.sum(axis=0), FLOOR)).T @ self.reference)
 
 
-def shortlist(
-    descriptions: Mapping[str, Description],
-    reference_rows: Any,
-    X: Any,
-    y: Any,
-    *,
-    method: str = "auto",
-    random_state: int | None = 0,
-) -> list[Match]:
-    """Sort models by how much each may help with a task, best first. No model runs.
-
-    Parameters
-    ----------
-    descriptions : mapping of str to Description
-        By name; all of the same reference rows.
-    reference_rows : array, data frame or list
-        The r rows that were described, in the same order.
-    X : array, data frame or list
-        Rows of the task, in the same form.
-    y : (n,) sequence
-        Their classes, which need not be those of any model; None, NaN or -1 where there is no label.
-    method : str
-        ``"auto"``, or a key of `METHODS`; see docs/repository-search.md.
-    random_state : int, optional
-        Seeds the folds of the metrics.
-
-    Returns
-    -------
-    list of Match
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> from consilience.repository.description import describe
-    >>> X, y = load_digits(return_X_y=True)
-    >>> models = {f"below {k}": LogisticRegression(max_iter=500).fit(X[y < k], y[y < k]) for k in (3, 8)}
-    >>> kept = {name: describe(model, X[:200]) for name, model in models.items()}
-    >>> [match.name for match in shortlist(kept, X[:200], X[1000:1300], y[1000:1300])]
-    ['below 8', 'below 3']
-    """
-    check_choice("method", method, METHODS)
-    _check_descriptions(descriptions, n_rows(reference_rows))
-    if not descriptions:
-        return []
-    labels = read_labels(y, n_rows(X), at_least=2)
-    reference, rows = comparable_rows(reference_rows, X)
-    seed = as_random_state(random_state).randint(2**31 - 1)
-    search = Search(
-        list(descriptions.values()),
-        reference,
-        rows[labels.known],
-        rows,
-        labels.classes,
-        labels.codes[labels.known],
-        seed,
-    )
-    scores = METHODS[method](search)
-    order = np.argsort(-scores, kind="stable")
-    names = list(descriptions)
-    return [Match(names[i], float(scores[i])) for i in order]
-
-
-def _check_descriptions(descriptions: Mapping[str, Description], rows: int) -> None:
-    """Raise unless all are descriptions of this many reference rows."""
-    if not isinstance(descriptions, Mapping):
-        raise InvalidTypeError(
-            f"descriptions is a {type(descriptions).__name__}; give a mapping of names to descriptions."
-        )
-    for name, kept in descriptions.items():
-        if not isinstance(kept, Description):
-            raise InvalidTypeError(f"descriptions[{name!r}] is a {type(kept).__name__}; use describe().")
-        if len(kept.answers) != rows:
-            raise InvalidInputError(
-                f"descriptions[{name!r}] is of {len(kept.answers)} reference rows, and there are {rows}. "
-                "Describe the model again."
-            )
-
-
 def stand_ins(search: Search, weights: Floats) -> dict[str, Any]:
     """Return a teacher for each model that says what a regression expects of it on the rows of the task.
 
@@ -210,24 +191,14 @@ def stand_ins(search: Search, weights: Floats) -> dict[str, Any]:
     return found
 
 
-def _ranked(search: Search, weights: Floats, metric: str) -> Floats:
+def _by_regression(metric: str, search: Search, weights: str = "ridge") -> Floats:
     """Return the scores (m,) of `rank_teachers` for the stand-ins; those that say nothing come last."""
-    y = search.classes[search.codes]
+    teachers, y = stand_ins(search, getattr(search, weights)), search.classes[search.codes]
     ranking = rank_teachers(
-        stand_ins(search, weights), search.rows, y, metric=metric, confidence=None, random_state=search.seed
+        teachers, search.rows, y, metric=metric, confidence=None, random_state=search.seed
     )
-    scores = np.full(len(search.descriptions), -np.inf)
-    for row in ranking:
-        scores[int(row.name)] = row.score
-    return scores
-
-
-def _by_regression(metric: str) -> Callable[[Search], Floats]:
-    return lambda search: _ranked(search, search.ridge, metric)
-
-
-def _by_neighbours(metric: str) -> Callable[[Search], Floats]:
-    return lambda search: _ranked(search, search.neighbours, metric)
+    found = {row.name: row.score for row in ranking}
+    return np.array([found.get(str(i), -np.inf) for i in range(len(search.descriptions))])
 
 
 def _names(search: Search) -> Floats:
@@ -262,27 +233,73 @@ def _kernel_means(search: Search) -> Floats:
     return -mean_discrepancies(K, sure / sure.sum(axis=1, keepdims=True), towards)
 
 
-def _rank_mean(*methods: Callable[[Search], Floats]) -> Callable[[Search], Floats]:
-    """Return a method that scores by the mean rank in several others, from 0 (last) to 1 (first)."""
-
-    def score(search: Search) -> Floats:
-        ranks = [rankdata(method(search)) for method in methods]
-        return np.asarray((np.mean(ranks, axis=0) - 1) / max(len(ranks[0]) - 1, 1))
-
-    return score
+def _mean_rank(search: Search) -> Floats:
+    """Score by the mean rank in three methods, from 0 (last) to 1 (first)."""
+    ranks = [rankdata(METHODS[name](search)) for name in ("leep", "transport", "names")]
+    return np.asarray((np.mean(ranks, axis=0) - 1) / max(len(ranks[0]) - 1, 1))
 
 
 METHODS: dict[str, Callable[[Search], Floats]] = {
     "names": _names,
     "otce": _otce,
     "kernel-means": _kernel_means,
-    "leep": _by_regression("leep"),
-    "nce": _by_regression("nce"),
-    "transport": _by_regression("transport"),
-    "logme": _by_regression("logme"),
-    "h_score": _by_regression("h_score"),
-    "neighbours": _by_neighbours("leep"),
-    "mean": _rank_mean(_by_regression("leep"), _by_regression("transport"), _names),
+    **{name: partial(_by_regression, name) for name in ("leep", "nce", "transport", "logme", "h_score")},
+    "neighbours": partial(_by_regression, "leep", weights="neighbours"),
+    "mean": _mean_rank,
+    # chosen by benchmarks/repository on other data than its tables show
+    "auto": partial(_by_regression, "leep"),
 }
-# chosen by benchmarks/repository on other data than its tables show
-METHODS["auto"] = METHODS["leep"]
+
+
+def comparable_rows(reference: Any, X: Any) -> tuple[Floats, Floats]:
+    """Return reference rows (r, d) and rows of a task (n, d) as numbers on one scale.
+
+    Texts become hashed character n-grams. A missing number becomes the mean of its column. All columns share
+    one scale, so that principal components and embeddings keep their shape.
+
+    Parameters
+    ----------
+    reference, X : array, sparse matrix, data frame or list of texts
+        With the same columns.
+    """
+    R, T = _numbers(reference, "The reference"), _numbers(X, "X")
+    if R.shape[1] != T.shape[1]:
+        raise InvalidInputError(
+            f"X has {T.shape[1]} columns and the reference has {R.shape[1]}. Search with rows like those "
+            "that the repository keeps, or set another reference."
+        )
+    if not np.isfinite(R).any():
+        raise InvalidInputError("The reference has no finite number; set another one.")
+    known = np.where(np.isfinite(R), R, np.nan)
+    largest = float(np.nanmax(np.abs(known))) or 1.0  # squares of large numbers would overflow
+    empty = np.isnan(known).all(axis=0)
+    known[:, empty] = 0.0
+    mean = np.nanmean(known / largest, axis=0)
+    rows = [np.where(np.isfinite(part), part / largest - mean, 0.0) for part in (known, T)]
+    spread = float(np.sqrt(np.mean(rows[0] ** 2))) or 1.0
+    return rows[0] / spread, rows[1] / spread
+
+
+def _numbers(X: Any, what: str) -> Floats:
+    """Return rows as an array (n, d) of floats, or raise."""
+    X = plain_rows(X)
+    count = n_rows(X)
+    if count == 0:
+        raise InvalidInputError(f"{what} has no rows; give some.")
+    if look_at(X)[0] == "texts":
+        from sklearn.feature_extraction.text import HashingVectorizer
+
+        hashing = HashingVectorizer(n_features=TEXT_COLUMNS, analyzer="char_wb", ngram_range=(2, 4))
+        return np.asarray(hashing.transform(map(str, X)).toarray(), dtype=np.float64)
+    if hasattr(X, "toarray"):
+        X = X.toarray() if X.shape[1] <= MOST_COLUMNS else X
+    try:
+        flat = np.asarray(X).reshape(count, -1).astype(np.float64)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise InvalidInputError(
+            f"{what} cannot be read as numbers ({error}); a search compares arrays, images, tables of "
+            "numbers or texts. Encode columns of words first."
+        ) from None
+    if not 1 <= flat.shape[1] <= MOST_COLUMNS:
+        raise InvalidInputError(f"{what} has {flat.shape[1]:,} columns; expected 1 to {MOST_COLUMNS:,}.")
+    return np.asarray(flat)

@@ -18,7 +18,7 @@ from consilience._tables import column_names, columns_of, in_order, is_table, ki
 from consilience._validation import check_choice
 from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
-from consilience.files.arrays import NpyFile, NpzFile, open_npy
+from consilience.files.arrays import NpyFile, open_npy, open_npz
 from consilience.rows.images import IMAGES, ImageRows
 from consilience.rows.parts import FilePart, PartRows, TableRows, reading
 from consilience.rows.rows import HeldRows, Rows
@@ -224,7 +224,7 @@ def _check_kinds(paths: Sequence[Path], kinds: Sequence[str], option: str) -> No
 
 def read_npz_array(path: Path, key: str) -> Any:
     """Return the array of some name of an .npz file, or its only one."""
-    with NpzFile(path) as archive:
+    with open_npz(path) as archive:
         found = archive.names if len(archive.names) == 1 else [name for name in archive.names if name == key]
         if not found:
             raise ValueError(f"it has {shorten(archive.names) or 'nothing'}; expected an array {key}")

@@ -35,6 +35,8 @@ class RaySource(Rows):
         self._starts = np.cumsum([0, *counts])
         self.borders = cut([int(self._starts[-1])], most)
 
+    on_ray = True
+
     def read(self, block: int) -> Any:
         """Return the rows of one block."""
         import ray

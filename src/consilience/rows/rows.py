@@ -62,6 +62,8 @@ class Rows(ABC):
         Whether the rows lie in this process, or in files that only this machine has.
     held : bool
         Whether the rows lie in memory already.
+    on_ray : bool
+        Whether a Ray cluster holds the rows.
     option : str
         What named the rows, for messages.
     """
@@ -69,6 +71,7 @@ class Rows(ABC):
     borders: NDArray[np.int64]
     local: bool = False
     held: bool = False
+    on_ray: bool = False
     option: str = "X"
 
     @abstractmethod

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,31 +31,12 @@ PARALLEL_SECONDS = 10.0
 """Start other processes only if the remaining rows would take one process longer: starting takes a while."""
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Some rows of X.
+class Batch(NamedTuple):
+    """Some rows of a block: their positions (b,) there, the rows themselves, and where the block begins."""
 
-    Attributes
-    ----------
-    places : slice or array of int
-        Where they are in X.
-    count : int
-        How many.
-    X : array, sparse matrix, data frame or list
-        The rows themselves.
-    start : int
-        Where the block begins to which `places` refer, if X is read block by block.
-    """
-
-    places: Any
-    count: int
+    places: NDArray[np.intp]
     X: Any
     start: int = 0
-
-    def place(self, row: int) -> int:
-        """Return where one of them is in X."""
-        place = self.places.start + row if isinstance(self.places, slice) else self.places[row]
-        return self.start + int(place)
 
 
 class Pace:
@@ -71,8 +51,7 @@ class Pace:
     """
 
     def __init__(self, most: int, first: int = FIRST) -> None:
-        self._most = most
-        self._size = min(first, most)
+        self._most, self._size = most, min(first, most)
         self.seconds_a_row = 0.0
 
     def borders(self, rows: int) -> Iterator[tuple[int, int]]:
@@ -105,42 +84,37 @@ def ask_batches(
     If the teacher has ``n_jobs`` above one and the rest would take long, the rest is asked in that many
     processes.
     """
-    n_jobs = teacher.n_jobs
-    for count, batch in enumerate(batches):
+    for number, batch in enumerate(batches):
         with _placed(batch):
-            seen, seconds = timed(teacher, batch.X, batch.count, embeddings)
-        pace.took(batch.count, seconds)
+            seen, seconds = timed(teacher, batch.X, len(batch.places), embeddings)
+        pace.took(len(batch.places), seconds)
         yield batch, seen
-        rows -= batch.count
-        if n_jobs > 1 and count > 0 and pace.seconds_a_row * rows > PARALLEL_SECONDS:
-            yield from _in_processes(teacher, batches, pace, n_jobs, embeddings)
+        rows -= len(batch.places)
+        if teacher.n_jobs > 1 and number > 0 and pace.seconds_a_row * rows > PARALLEL_SECONDS:
+            yield from _in_processes(teacher, batches, pace, embeddings)
 
 
 def _in_processes(
-    teacher: Teacher, batches: Iterator[Batch], pace: Pace, n_jobs: int, embeddings: bool
+    teacher: Teacher, batches: Iterator[Batch], pace: Pace, embeddings: bool
 ) -> Iterator[tuple[Batch, Observed]]:
-    _check_sendable(teacher, n_jobs)
+    n_jobs = teacher.n_jobs
+    _check_sendable(teacher)
     # each process gets the teacher once; spawned, since a fork would copy locks that threads hold here
-    pool = ProcessPoolExecutor(
-        n_jobs,
-        multiprocessing.get_context("spawn"),
-        initializer=set_worker_teacher,
-        initargs=(teacher,),
-    )
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(n_jobs, context, initializer=set_worker_teacher, initargs=(teacher,))
     waiting: dict[Future[tuple[Observed, float]], Batch] = {}
     try:
         while True:
             # only one more than there are processes: a submitted batch cannot be called back
             while len(waiting) <= n_jobs and (batch := next(batches, None)) is not None:
-                job = pool.submit(ask_in_worker, batch.X, batch.count, embeddings)
-                waiting[job] = batch
+                waiting[pool.submit(ask_in_worker, batch.X, len(batch.places), embeddings)] = batch
             if not waiting:
                 return
             for job in wait(waiting, return_when=FIRST_COMPLETED).done:
                 batch = waiting.pop(job)
                 with _placed(batch):
                     seen, seconds = job.result()
-                pace.took(batch.count, seconds)
+                pace.took(len(batch.places), seconds)
                 yield batch, seen
     except BrokenProcessPool:
         raise TeacherError(
@@ -188,9 +162,8 @@ def ask(teacher: Teacher, X: Any, rows: int, embeddings: bool) -> Observed:
     try:
         check_block(logits, "logits")
     except InvalidInputError as error:
-        raise TeacherError(teacher.name, f"cannot be used: its {error.message}").changed(
-            **error.data
-        ) from None
+        unusable = TeacherError(teacher.name, f"cannot be used: its {error.message}")
+        raise unusable.changed(**error.data) from None
     if features is not None:
         features = as_float32(read_features(features, rows, teacher.name))
     return Observed(as_float32(logits), features)
@@ -211,23 +184,23 @@ def as_float32(values: NDArray[Any]) -> NDArray[np.float32]:
     return low
 
 
-def _check_sendable(teacher: Teacher, n_jobs: int) -> None:
+def _check_sendable(teacher: Teacher) -> None:
     try:
         sent = bytes(ForkingPickler.dumps(teacher))
     except Exception as error:  # whatever a model's parts raise
-        raise TeacherError(
-            teacher.name,
-            f"cannot be sent to {n_jobs} processes ({type(error).__name__}: {error}). Give a function that "
-            "can be imported, not a lambda or one inside another, or {remedy}.",
-            remedy=("n_jobs", 1),
-        ) from error
-    if b"__main__" in sent and not hasattr(sys.modules["__main__"], "__file__"):
-        raise TeacherError(
-            teacher.name,
-            f"cannot be sent to {n_jobs} processes: its function has to be importable from a file, and "
-            "belongs to a notebook or a session. Move it into a module, or give {remedy}.",
-            remedy=("n_jobs", 1),
+        problem = (
+            f"({type(error).__name__}: {error}). Give a function that can be imported, not a lambda or one "
         )
+        problem += "inside another"
+        raise _not_sent(teacher, problem) from error
+    if b"__main__" in sent and not hasattr(sys.modules["__main__"], "__file__"):
+        problem = ": its function has to be importable from a file, and belongs to a notebook or a session. "
+        raise _not_sent(teacher, problem + "Move it into a module")
+
+
+def _not_sent(teacher: Teacher, problem: str) -> TeacherError:
+    advice = f"cannot be sent to {teacher.n_jobs} processes {problem}, or give {{remedy}}."
+    return TeacherError(teacher.name, advice.replace(" : ", ": "), remedy=("n_jobs", 1))
 
 
 @contextmanager
@@ -238,13 +211,10 @@ def _placed(batch: Batch) -> Iterator[None]:
     except InvalidInputError as error:
         if type(error) not in (InvalidInputError, TeacherError):
             raise
-        raise _moved(error, batch) from error.__cause__
-
-
-def _moved(error: InvalidInputError, batch: Batch) -> InvalidInputError:
-    if error.row is not None and error.row < batch.count:
-        return error.changed(row=batch.place(error.row))
-    if batch.count == 0 or batch.place(0) == 0:
-        return error
-    place = f"(In a batch from row {batch.place(0)} to row {batch.place(batch.count - 1)} of X.)"
-    return error.changed(message=f"{error.message} {place}")
+        places = batch.start + batch.places
+        if error.row is not None and error.row < len(places):
+            raise error.changed(row=int(places[error.row])) from error.__cause__
+        if not len(places) or not places[0]:
+            raise
+        where = f"{error.message} (In a batch from row {places[0]} to row {places[-1]} of X.)"
+        raise error.changed(message=where) from error.__cause__

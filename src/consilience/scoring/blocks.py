@@ -6,24 +6,20 @@ block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._dataset_rows import read_rows
 from consilience._progress import Progress, silent
 from consilience._validation import take_rows
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import LabelSpace
 from consilience.rows import Block, Rows, as_rows, new_array
-from consilience.rows.ray import RaySource
 from consilience.run import Run
 from consilience.scoring.batches import FIRST, SETTLE, Batch, Pace, ask, ask_batches
-from consilience.scoring.digests import row_digests
-from consilience.scoring.shelf import Shelf
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.teachers import Observed, Teacher
 
@@ -31,6 +27,7 @@ BlockScores = tuple[int, NDArray[np.float32]]
 """The number of a block, and the packed logits (b, m) of its rows."""
 Finish = Callable[[slice, NDArray[np.float32]], NDArray[np.float32]]
 """What to make of the packed logits (b, m) of a block where they are: from its rows and these to (b, c)."""
+Digests = NDArray[np.uint64] | None
 
 
 def score(teachers: Sequence[Teacher], space: LabelSpace, rows: Rows, run: Run) -> NDArray[np.float32]:
@@ -59,7 +56,7 @@ def score_blocks(
     finish : callable, optional
         What to make of the logits of a block, on Ray in the worker; its result is yielded instead.
     """
-    if run.engine == "ray" or isinstance(rows, RaySource):
+    if run.engine == "ray" or rows.on_ray:
         from consilience.scoring.ray import score_on_ray
 
         return score_on_ray(teachers, space, rows, run, finish)
@@ -71,16 +68,10 @@ def score_here(
 ) -> Iterator[BlockScores]:
     """Do what `score_blocks` does, in this process."""
     asked = open_teachers(teachers, rows, run, as_store(run.cache, run.cache_limit))
-    total, done = len(rows) * len(teachers), 0
     for block in rows.blocks():
-        count, packed = len_of(block), np.empty((len_of(block), space.n_columns), np.float32)
-        digests = digests_of(block, asked)
-        for i, one in enumerate(asked):
-            with placed(i, len(teachers)):
-                seen = one.observe(block, digests, after(run.report, done, count, total))
-            packed[:, space.block(i)] = seen.logits
-            done += count
-            run.report("scoring", done, total)
+        done = len(teachers) * block.rows.start
+        report = after(run.report, done, len(teachers) * len_of(block), len(teachers) * len(rows))
+        packed = ask_all(asked, len(teachers), block, report)
         yield block.number, packed if finish is None else finish(block.rows, packed)
 
 
@@ -101,14 +92,14 @@ def observe(teacher: Teacher, rows: Any, run: Run, embeddings: bool = True) -> O
     """
     rows = as_rows(rows)
     asked = Asked(teacher, rows, run, as_store(run.cache, run.cache_limit), embeddings)
-    table, progress = _Table(teacher, len(rows), embeddings, run, np.float64), run.report
-    # no rows are asked about, too: they may be of a wrong kind
-    for block in rows.blocks() if len(rows) else [Block(0, slice(0, 0), rows.given)]:
-        seen = asked.observe(
-            block, digests_of(block, [asked]), after(progress, block.rows.start, len_of(block), len(rows))
-        )
-        table.put(block.rows, seen)
-    return table.seen
+
+    def parts() -> Iterator[tuple[slice, Observed]]:
+        # no rows are asked about, too: they may be of a wrong kind
+        for block in rows.blocks() if len(rows) else [Block(0, slice(0, 0), rows.given)]:
+            report = after(run.report, block.rows.start, len_of(block), len(rows))
+            yield block.rows, asked.observe(block, digests_of(block, [asked]), report)
+
+    return _joined(teacher, parts(), len(rows), run, np.float64)
 
 
 class Asked:
@@ -132,16 +123,15 @@ class Asked:
     ----------
     held : bool
         Whether the answers for all rows are here: the teacher holds them, or it wants all rows at once.
-    stores : bool
-        Whether answers are kept, and rows must be told apart by their digests.
+    shelf : Shelf or None
+        Where answers are kept; rows must then be told apart by their digests.
     """
 
     def __init__(
         self, teacher: Teacher, rows: Rows, run: Run, store: ScoreStore | None, embeddings: bool = False
     ) -> None:
         self.teacher, self._run, self._embeddings = teacher, run, embeddings
-        self._shelf: Shelf | None = None
-        self._whole: Observed | None = None
+        self.shelf, self._whole = None, None
         self.held = teacher.part(slice(0, 0)) is not None
         if self.held:
             teacher.check_rows(rows.given)
@@ -151,12 +141,9 @@ class Asked:
             # the rows that would decide without a cache: the fingerprint depends on it
             settle(teacher, rows, run)
             if teacher.fingerprint is not None:
-                self._shelf = store.shelf(teacher.fingerprint, len(teacher.classes), teacher.name)
-        self.stores = self._shelf is not None
+                self.shelf = store.shelf(teacher.fingerprint, len(teacher.classes), teacher.name)
 
-    def observe(
-        self, block: Block, digests: NDArray[np.uint64] | None, progress: Progress = silent
-    ) -> Observed:
+    def observe(self, block: Block, digests: Digests, progress: Progress = silent) -> Observed:
         """Return the logits (b, k) of a block in single precision, and its embeddings (b, d) if wanted.
 
         Parameters
@@ -167,60 +154,77 @@ class Asked:
         progress : callable
             Called with ("scoring", rows done, rows of the block).
         """
-        count = len_of(block)
         if self._whole is not None:
             return self._whole.take(block.rows)
         part = self.teacher.part(block.rows) if self.held else None
-        if part is not None:
-            try:
-                return ask(part, block.X, count, self._embeddings)
-            except InvalidInputError as error:  # the part knows its own rows only
-                raise error.moved(block.rows.start) from error.__cause__
-        table, missing = _Table(self.teacher, count, self._embeddings, self._run), np.arange(count)
-        first, shelf = missing, self._shelf if digests is not None else None
+        if part is None:
+            return _joined(self.teacher, self._parts(block, digests, progress), len_of(block), self._run)
+        try:
+            return ask(part, block.X, len_of(block), self._embeddings)
+        except InvalidInputError as error:  # the part knows its own rows only
+            raise error.moved(block.rows.start) from error.__cause__
+
+    def _parts(self, block: Block, digests: Digests, progress: Progress) -> Iterator[tuple[Any, Observed]]:
+        """Yield positions in a block and the answers there: from the cache, and of the teacher."""
+        count, shelf = len_of(block), None if digests is None else self.shelf
+        wanted = missing = asked_for = np.arange(count)  # asked_for: the row that is asked in place of each
         if shelf is not None and digests is not None:
             known, logits, features = shelf.find(digests, embeddings=self._embeddings)
-            table.put(known, Observed(logits[known], None if features is None else features[known]))
+            yield known, Observed(logits[known], None if features is None else features[known])
             missing = np.flatnonzero(~known)
-            first = missing[_first_of_each(digests[missing])]
             if not len(missing):
-                return table.seen
-        wanted, done = np.unique(first), count - len(missing)
+                return
+            _, first, which = np.unique(digests[missing], axis=0, return_index=True, return_inverse=True)
+            asked_for = missing[first[which.ravel()]]
+            wanted = np.unique(asked_for)
         pace = Pace(self._run.rows_per_call, FIRST if self.teacher.settled else SETTLE)
+        batches, done = _batches(block, wanted, pace), count - len(missing)
         if done:
             progress("scoring", done, count)
-        batches = _batches(self.teacher, block, wanted, pace)
         try:
             for batch, seen in ask_batches(
                 self.teacher, batches, len(wanted), pace, embeddings=self._embeddings
             ):
-                table.put(batch.places, seen)
                 if shelf is not None and digests is not None:
                     shelf.add(digests[batch.places], seen, embeddings=self._embeddings)
-                done += batch.count
+                equal = np.flatnonzero(np.isin(asked_for, batch.places))
+                yield missing[equal], seen.take(np.searchsorted(batch.places, asked_for[equal]))
+                done += len(equal)
                 progress("scoring", done, count)
         finally:
             if shelf is not None:
                 shelf.flush()
-        if len(wanted) < len(missing):  # equal rows
-            table.put(missing, table.seen.take(first))
-            progress("scoring", count, count)
-        return table.seen
 
 
-def open_teachers(teachers: Sequence[Teacher], rows: Rows, run: Run, store: ScoreStore | None) -> list[Asked]:
-    """Make teachers ready to be asked; an error names the teacher's place."""
-    opened = []
+def open_teachers(
+    teachers: Sequence[Teacher], rows: Rows, run: Run, store: ScoreStore | None
+) -> dict[int, Asked]:
+    """Make teachers ready to be asked, by their places, which an error names."""
+    opened = {}
     for i, teacher in enumerate(teachers):
         with placed(i, len(teachers)):
-            opened.append(Asked(teacher, rows, run, store))
+            opened[i] = Asked(teacher, rows, run, store)
     return opened
+
+
+def ask_all(
+    asked: Mapping[int, Asked], n_teachers: int, block: Block, progress: Progress
+) -> NDArray[np.float32]:
+    """Return the logits (b, k) of some teachers, by their places, side by side."""
+    digests, count = digests_of(block, asked.values()), len_of(block)
+    parts, total = list[NDArray[Any]](), len(asked) * count
+    for i, one in asked.items():
+        done = len(parts) * count
+        with placed(i, n_teachers):
+            parts.append(one.observe(block, digests, after(progress, done, count, total)).logits)
+        progress("scoring", done + count, total)
+    return np.concatenate(parts, axis=1)
 
 
 def settle(teacher: Teacher, rows: Rows, run: Run) -> None:
     """Decide from the first rows how to read a teacher's scores, unless that is known."""
     if not teacher.settled and len(rows):
-        teacher.settle(read_rows(take_rows(rows.head, slice(0, min(SETTLE, run.rows_per_call)))))
+        teacher.settle(take_rows(rows.head, slice(0, min(SETTLE, run.rows_per_call))))
 
 
 def len_of(block: Block) -> int:
@@ -228,9 +232,13 @@ def len_of(block: Block) -> int:
     return int(block.rows.stop - block.rows.start)
 
 
-def digests_of(block: Block, asked: Sequence[Asked]) -> NDArray[np.uint64] | None:
+def digests_of(block: Block, asked: Iterable[Asked]) -> Digests:
     """Return the digests of the rows of a block, if a teacher needs them."""
-    return row_digests(block.X) if any(one.stores for one in asked) else None
+    if all(one.shelf is None for one in asked):
+        return None
+    from consilience.scoring.digests import row_digests
+
+    return row_digests(block.X)
 
 
 @contextmanager
@@ -251,55 +259,37 @@ def after(progress: Progress, before: int, rows: int, of: int) -> Progress:
     return report
 
 
-class _Table:
-    """Logits (n, k) and embeddings (n, d) of a teacher that are filled part by part."""
-
-    def __init__(
-        self, teacher: Teacher, rows: int, embeddings: bool, run: Run, dtype: type = np.float32
-    ) -> None:
-        self._name, self._run, self._empty = teacher.name, run, embeddings
-        self._embeddings = embeddings
-        self.logits = new_array((rows, len(teacher.classes)), run, dtype)
-        self.features: NDArray[np.float32] | None = None
-
-    @property
-    def seen(self) -> Observed:
-        """All of it."""
-        return Observed(self.logits, self.features)
-
-    def put(self, rows: Any, seen: Observed) -> None:
-        """Fill some rows; all parts must have embeddings of one width, or none."""
-        self.logits[rows] = seen.logits
-        if not self._embeddings or (len(seen.logits) == 0 and len(self.logits)):
-            return
+def _joined(
+    teacher: Teacher, parts: Iterable[tuple[Any, Observed]], rows: int, run: Run, dtype: type = np.float32
+) -> Observed:
+    """Return logits (n, k) and embeddings (n, d) of a teacher that come part by part."""
+    logits, features, first = new_array((rows, len(teacher.classes)), run, dtype), None, True
+    for places, seen in parts:
+        logits[places] = seen.logits
+        if not len(seen.logits) and rows:
+            continue
         width = None if seen.embeddings is None else seen.embeddings.shape[1]
-        if self._empty and width is not None:
-            self.features = new_array((len(self.logits), width), self._run)
-        known = None if self.features is None else self.features.shape[1]
+        if first and width is not None:
+            features = new_array((rows, width), run)
+        known, first = None if features is None else features.shape[1], False
         if width != known:
             raise TeacherError(
-                self._name,
+                teacher.name,
                 f"has embeddings of width {known} for some rows and {width} for others. If it was changed, "
                 "give it another fingerprint, or clear the cache.",
             )
-        self._empty = False
-        if self.features is not None:
-            self.features[rows] = seen.embeddings
+        if features is not None:
+            features[places] = seen.embeddings
+    return Observed(logits, features)
 
 
-def _first_of_each(digests: NDArray[np.uint64]) -> NDArray[np.intp]:
-    """Return for each row the first one that is like it."""
-    _, first, which = np.unique(digests, axis=0, return_index=True, return_inverse=True)
-    return np.asarray(first[which.ravel()])
-
-
-def _batches(teacher: Teacher, block: Block, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch]:
+def _batches(block: Block, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch]:
     """Yield some rows of a block in order; at least one batch, so that no rows show errors, too."""
     if not len(rows):
-        yield Batch(slice(0, 0), 0, block.X, block.rows.start)
+        yield Batch(rows, block.X, block.rows.start)
     for start, stop in pace.borders(len(rows)):
-        part: Any = rows[start:stop]
-        if part[-1] - part[0] == stop - start - 1:
-            part = slice(int(part[0]), int(part[-1]) + 1)  # a view, where X is an array
-        X = block.X if stop - start == len_of(block) else take_rows(block.X, part)
-        yield Batch(part, stop - start, read_rows(X), block.rows.start)
+        part = rows[start:stop]
+        follow = int(part[-1] - part[0]) == stop - start - 1  # then it is a view, where X is an array
+        places: Any = slice(int(part[0]), int(part[-1]) + 1) if follow else part
+        X = block.X if stop - start == len_of(block) else take_rows(block.X, places)
+        yield Batch(part, X, block.rows.start)

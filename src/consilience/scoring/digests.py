@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._dataset_rows import DatasetRows, parts_of
 from consilience._images import differ_in_size
+from consilience._tables import columns_of, is_numeric, is_table
 from consilience.teachers.outputs import tensor_values
 
 SIZE = 16
@@ -29,8 +29,8 @@ def row_digests(X: Any) -> NDArray[np.uint64] | None:
 
     Parameters
     ----------
-    X : array, tensor, sparse matrix, data frame, list, images or rows of a dataset
-        n rows. A dataset is read in parts.
+    X : array, tensor, sparse matrix, data frame, list or images
+        n rows.
 
     Examples
     --------
@@ -38,10 +38,6 @@ def row_digests(X: Any) -> NDArray[np.uint64] | None:
     >>> digests.shape, bool((digests[0] == digests[2]).all()), bool((digests[0] == digests[1]).any())
     ((3, 2), True, False)
     """
-    if isinstance(X, DatasetRows):
-        found = [row_digests(part) for part in parts_of(X)]
-        known = [part for part in found if part is not None]
-        return np.concatenate(known) if known and len(known) == len(found) else None
     if hasattr(X, "detach"):
         try:
             X = tensor_values(X)
@@ -49,71 +45,52 @@ def row_digests(X: Any) -> NDArray[np.uint64] | None:
             return None
     if hasattr(X, "tocsr"):
         return _of_sparse(X)
-    if hasattr(X, "columns") and hasattr(X, "dtypes"):
-        return _of_frame(X) if hasattr(X, "iloc") else _of_columns(X)
+    if is_table(X):
+        return _of_table(X)
     if differ_in_size(X):  # an image has one digest, whether or not others have its size
         return np.concatenate([_of_array(np.asarray(image)[None]) for image in X])
-    if not isinstance(X, np.ndarray):
-        X = _as_array(X)
+    X = _as_array(X)
     if X is None or X.ndim == 0:
         return None
-    if X.dtype.kind in "OUT":
-        return _of_cells(X.tolist(), f"cells {X.ndim}")
-    return _of_array(X)
+    return _of_cells(X.tolist(), f"cells {X.ndim}") if X.dtype.kind in "OUT" else _of_array(X)
 
 
-def _of_array(X: NDArray[Any]) -> NDArray[np.uint64]:
+def _of_array(X: NDArray[Any], about: str = "array") -> NDArray[np.uint64]:
     rows = np.ascontiguousarray(X)
-    width = rows.nbytes // len(rows) if len(rows) else 0
-    head = f"array {rows.dtype.str} {rows.shape[1:]}"
+    width = rows.nbytes // max(1, len(rows))
     if width == 0:
-        return _joined(b"" for _ in range(len(rows)))
+        return _digests([b""] * len(rows))
     content = rows.reshape(-1).view(np.uint8).data
-    key = blake2b(head.encode(), digest_size=32).digest()
-    return _array(
-        [
-            blake2b(content[i : i + width], digest_size=SIZE, key=key).digest()
-            for i in range(0, len(content), width)
-        ]
-    )
+    parts = (content[i : i + width] for i in range(0, len(content), width))
+    return _digests(parts, f"{about} {rows.dtype.str} {rows.shape[1:]}")
 
 
 def _of_sparse(X: Any) -> NDArray[np.uint64]:
     rows = X.tocsr(copy=True)
     rows.sum_duplicates()  # and sorts the columns of each row
-    head = f"sparse {rows.dtype.str} {rows.shape[1]}".encode()
     places, values = rows.indices.astype(np.int64), np.ascontiguousarray(rows.data)
-    borders = rows.indptr.tolist()
-    return _joined(head + places[a:b].tobytes() + values[a:b].tobytes() for a, b in pairwise(borders))
+    parts = (places[a:b].tobytes() + values[a:b].tobytes() for a, b in pairwise(rows.indptr.tolist()))
+    return _digests(parts, f"sparse {rows.dtype.str} {rows.shape[1]}")
 
 
-def _of_frame(X: Any) -> NDArray[np.uint64] | None:
-    types = [str(kind) for kind in X.dtypes]
-    head = f"frame {list(map(str, X.columns))} {types}"
-    if len(set(types)) == 1 and X.dtypes.iloc[0].__class__.__module__.startswith("numpy"):
+def _of_table(X: Any) -> NDArray[np.uint64] | None:
+    """Digest a table; one array would give all columns one type, unless they have one."""
+    about = f"table {list(map(str, X.columns))} {list(map(str, X.dtypes))}"
+    if len(set(map(str, X.dtypes))) == 1 and is_numeric(X):
         values = X.to_numpy()
         if values.dtype.kind in "biuf":
-            found = _of_array(values)
-            return _joined(head.encode() + row.tobytes() for row in found)
-    columns = [X.iloc[:, i].tolist() for i in range(X.shape[1])]
-    return _of_cells(list(zip(*columns, strict=True)), head)
+            return _of_array(values, about)
+    return _of_cells(list(zip(*(column.to_list() for column in columns_of(X)), strict=True)), about)
 
 
-def _of_columns(X: Any) -> NDArray[np.uint64] | None:
-    """Digest a polars-like frame column by column, since one array would give all columns one type."""
-    head = f"columns {list(map(str, X.columns))} {list(map(str, X.dtypes))}"
-    columns = [X[name].to_list() for name in X.columns]
-    return _of_cells(list(zip(*columns, strict=True)), head)
-
-
-def _of_cells(rows: list[Any], head: str) -> NDArray[np.uint64] | None:
+def _of_cells(rows: list[Any], about: str) -> NDArray[np.uint64] | None:
     texts = []
     for row in rows:
-        cells = [row] if not isinstance(row, list | tuple) else row
+        cells = row if isinstance(row, list | tuple) else [row]
         if not all(isinstance(cell, _CELLS) or _is_missing(cell) for cell in _flat(cells)):
             return None
-        texts.append(f"{head}\0{row!r}".encode("utf-8", "surrogatepass"))
-    return _joined(texts)
+        texts.append(repr(row).encode("utf-8", "surrogatepass"))
+    return _digests(texts, about)
 
 
 def _flat(cells: Iterable[Any]) -> Iterable[Any]:
@@ -129,14 +106,12 @@ def _is_missing(cell: Any) -> bool:
 
 
 def _as_array(X: Any) -> NDArray[Any] | None:
-    """Return a list of texts, or of equally long lists, as an array that keeps the type of each cell."""
+    """Return rows as an array that keeps the type of each cell; None where that cannot be."""
     if not isinstance(X, list | tuple):
         X = X.to_numpy() if hasattr(X, "to_numpy") else X
         return X if isinstance(X, np.ndarray) else None
     if all(isinstance(row, str) for row in X):
-        texts = np.empty(len(X), dtype=object)
-        texts[:] = X
-        return texts
+        return np.array([*X, None], dtype=object)[:-1]
     # one array for cells of several types would turn numbers into text, and booleans into numbers
     kinds = {getattr(cell, "dtype", type(cell)) for cell in _flat(X)}
     try:
@@ -145,9 +120,8 @@ def _as_array(X: Any) -> NDArray[Any] | None:
         return None
 
 
-def _joined(contents: Iterable[bytes]) -> NDArray[np.uint64]:
-    return _array([blake2b(content, digest_size=SIZE).digest() for content in contents])
-
-
-def _array(digests: list[bytes]) -> NDArray[np.uint64]:
-    return np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, 2).astype(np.uint64, copy=False)
+def _digests(contents: Iterable[Any], about: str = "") -> NDArray[np.uint64]:
+    """Return the digest of each content, keyed by what it is."""
+    key = blake2b(about.encode("utf-8", "surrogatepass"), digest_size=32).digest()
+    found = b"".join([blake2b(content, digest_size=SIZE, key=key).digest() for content in contents])
+    return np.frombuffer(found, dtype="<u8").reshape(-1, 2).astype(np.uint64, copy=False)

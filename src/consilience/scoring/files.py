@@ -14,10 +14,8 @@ from consilience._optional import require
 from consilience._progress import Progress, silent
 from consilience._validation import n_rows
 from consilience._version import __version__
-from consilience.files.card import Card, carded
+from consilience.files.card import KEY, Card, carded, date_now, rows_sha256
 from consilience.files.disk import replacing
-from consilience.files.record import KEY, date_now
-from consilience.files.row_hash import rows_sha256
 from consilience.labels import LabelSpace
 from consilience.rows import Rows, new_array
 from consilience.run import Run

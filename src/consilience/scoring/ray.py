@@ -37,9 +37,7 @@ from consilience.scoring.blocks import (
     Asked,
     BlockScores,
     Finish,
-    after,
-    digests_of,
-    len_of,
+    ask_all,
     open_teachers,
     placed,
     score_here,
@@ -172,8 +170,7 @@ def map_on_ray(
     """
     needs = options.resolved("teachers")
     with connected(options.address) as ray:
-        kept = ray.put(_pickled(ray, shared))
-        task = ray.remote(max_retries=TRIES - 1)(_call)
+        kept, task = ray.put(_pickled(ray, shared)), ray.remote(max_retries=TRIES - 1)(_call)
         waiting = {}
         for i, (item, name) in enumerate(zip(items, names, strict=True)):
             wanted = needs.get(name, TeacherNeeds())
@@ -209,14 +206,13 @@ def _call(shared: bytes, sent: bytes) -> Any:
 def _pickled(ray: Any, value: Any, teacher: str | None = None) -> bytes:
     """Pickle here, and not through Ray's store: there, arrays would be read-only."""
     try:
-        sent: bytes = ray.cloudpickle.dumps(value)
+        return bytes(ray.cloudpickle.dumps(value))
     except Exception as error:  # whatever a model's parts raise
         problem = (
             f"cannot be sent to the workers of Ray ({summary(error)}). Give models as files or as objects "
             "that can be pickled, or run on one machine."
         )
         raise TeacherError(teacher, problem) if teacher else InvalidInputError(f"This {problem}") from error
-    return sent
 
 
 def score_on_ray(
@@ -234,278 +230,174 @@ def score_on_ray(
     options = engine_options(run)
     for name in options.teachers:
         check_choice("engine_options['teachers']", name, space.names)
-    held = {}
-    for i, one in enumerate(open_teachers(teachers, rows, run, None)):
-        if one.held:  # needs no worker
-            held[i] = one
-        else:
-            with placed(i, len(teachers)):
-                settle(one.teacher, rows, run)  # here, so that all workers read its scores in the same way
-    groups = _groups(space, options, run, held)
-    if not groups or not rows.n_blocks:
+    opened = open_teachers(teachers, rows, run, None)
+    held = {i: one for i, one in opened.items() if one.held}  # these need no worker
+    sent = [i for i in opened if i not in held]
+    for i in sent:
+        with placed(i, len(teachers)):
+            settle(teachers[i], rows, run)  # here, so that all workers read its scores in the same way
+    if not sent or not rows.n_blocks:
         yield from score_here(teachers, space, rows, run, finish)
         return
+    columns = np.concatenate([np.arange(space.n_columns)[space.block(i)] for i in sent])
     with connected(options.address) as ray:
-        pool = _Pool(ray, teachers, rows, run, options, groups, finish)
-        try:
-            yield from _in_turn(pool, rows, space, held, finish)
-        finally:
-            pool.stop()
-
-
-def _in_turn(
-    pool: _Pool, rows: Rows, space: LabelSpace, held: Mapping[int, Asked], finish: Finish | None
-) -> Iterator[BlockScores]:
-    """Yield blocks as they are complete. After an error, wait for those before it."""
-    columns = [np.arange(space.n_columns)[space.block(i)] for i in range(space.n_teachers)]
-    parts: dict[int, NDArray[np.float32]] = {}
-    missing: dict[int, int] = {}
-    failed: tuple[tuple[int, int], ConsilienceError] | None = None
-    while (found := pool.next(None if failed is None else failed[0][0])) is not None:
-        job, answer = found
-        if answer.error is not None or answer.logits is None:
-            place = job.number, job.places[0]
-            if answer.error is not None and (failed is None or place < failed[0]):
-                failed = place, answer.error
-            continue
-        if len(job.places) == space.n_teachers:
-            yield job.number, answer.logits
-            continue
-        block = Block(job.number, rows.rows_of(job.number), None)
-        if job.number not in parts:
-            parts[job.number] = np.empty((len_of(block), space.n_columns), np.float32)
-            missing[job.number] = space.n_teachers - len(held)
-        packed = parts[job.number]
-        packed[:, np.concatenate([columns[i] for i in job.places])] = answer.logits
-        missing[job.number] -= len(job.places)
-        if not missing[job.number]:
-            del parts[job.number], missing[job.number]
+        there = None if held else finish
+        for number, logits in _answers(ray, {i: teachers[i] for i in sent}, space, rows, run, options, there):
+            if not held:
+                yield number, logits
+                continue
+            block = Block(
+                number, rows.rows_of(number), np.arange(len(logits))
+            )  # whose rows are not looked at
+            packed = np.empty((len(logits), space.n_columns), np.float32)
+            packed[:, columns] = logits
             for i, one in held.items():
-                with placed(i, space.n_teachers):
-                    empty = block._replace(X=np.zeros((len(packed), 1)))  # only the number of rows counts
-                    packed[:, columns[i]] = one.observe(empty, None).logits
-            yield job.number, packed if finish is None else finish(block.rows, packed)
-    if failed is not None:
-        raise failed[1]
+                packed[:, space.block(i)] = one.observe(block, None).logits
+            yield number, packed if finish is None else finish(block.rows, packed)
 
 
-class _Group(NamedTuple):
-    """Teachers that the same workers ask, since they need the same: rows are read once for them."""
-
-    places: tuple[int, ...]
-    sizes: tuple[int, ...]  # rows per call
-    needs: dict[str, float]
-
-
-def _groups(space: LabelSpace, options: RayOptions, run: Run, held: Mapping[int, Asked]) -> list[_Group]:
-    needs: dict[str, TeacherNeeds] = options.resolved("teachers")
-    found: dict[tuple[float, float], list[tuple[int, int]]] = {}
-    for i, name in enumerate(space.names):
-        if i not in held:
-            wanted = needs.get(name, TeacherNeeds())
-            size = wanted.rows_per_call or run.rows_per_call
-            found.setdefault((wanted.num_cpus, wanted.num_gpus), []).append((i, size))
-    return [
-        _Group(tuple(i for i, _ in members), tuple(size for _, size in members), {"CPU": cpus, "GPU": gpus})
-        for (cpus, gpus), members in found.items()
+def _answers(
+    ray: Any,
+    teachers: Mapping[int, Teacher],
+    space: LabelSpace,
+    rows: Rows,
+    run: Run,
+    options: RayOptions,
+    finish: Finish | None,
+) -> Iterator[BlockScores]:
+    """Yield what workers say about each block. After an error, wait for the blocks before it."""
+    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+        ray.get_runtime_context().get_node_id(), soft=False
+    )
+    board = ray.remote(num_cpus=0, scheduling_strategy=here)(Board).remote()
+    every = len(rows) * space.n_teachers
+    watch = _Watch(ray, board, every, space.n_teachers / len(teachers), run, options.timeout)
+    alone = with_open_cache(run).changed(progress=None, engine="local", engine_options=None)
+    pickled = {i: _pickled(ray, teacher, teacher.name) for i, teacher in teachers.items()}
+    # Ray deletes what nobody refers to
+    kept = [
+        ray.put(sent_to_ray(ray, rows)),
+        ray.put((pickled, _pickled(ray, finish), space.n_teachers)),
+        board,
     ]
-
-
-class _Job(NamedTuple):
-    """Some teachers that are to be asked about one block."""
-
-    number: int
-    group: int
-    places: tuple[int, ...]
-    tries: int = 0
-
-
-class Answer(NamedTuple):
-    """What a worker sends: logits (b, k) of the teachers asked, or an error, and what was warned of."""
-
-    logits: NDArray[np.float32] | None
-    error: ConsilienceError | None
-    told: list[ConsilienceWarning | UserWarning]
+    needs = [options.resolved("teachers").get(one.name, TeacherNeeds()) for one in teachers.values()]
+    sizes = [one.rows_per_call or run.rows_per_call for one in needs]
+    most = {"CPU": max(one.num_cpus for one in needs), "GPU": max(one.num_gpus for one in needs)}
+    # Ray starts a worker that died again, with what it had to do
+    worker = ray.remote(max_restarts=-1, max_task_retries=TRIES - 1)(Worker)
+    reserved = worker.options(num_cpus=most["CPU"], num_gpus=most["GPU"])
+    count = _how_many(ray, most, rows.n_blocks, options)
+    actors = [reserved.remote(kept, sizes, alone, os.getcwd()) for _ in range(count)]
+    waiting = {actor.ready.remote(): (actor, -1) for actor in actors}
+    todo, failed, told = deque(range(rows.n_blocks)), dict[int, ConsilienceError](), set[str]()
+    try:
+        while todo or any(number < min(failed, default=rows.n_blocks) for _, number in waiting.values()):
+            done, _ = ray.wait(list(waiting), num_returns=1, timeout=_POLL)
+            watch.look([number for _, number in waiting.values() if number >= 0], moved=bool(done))
+            for ref in done:
+                actor, number = waiting.pop(ref)
+                try:
+                    answer, warned = ray.get(ref)
+                except ray.exceptions.RayError as error:
+                    raise watch.died(number, error) from error
+                if todo:  # before someone reads the answer
+                    following = todo.popleft()
+                    waiting[actor.score.remote(following)] = actor, following
+                else:
+                    ray.kill(actor)  # others may need its room
+                for warning in warned:
+                    if str(warning) not in told:
+                        told.add(str(warning))
+                        warn(warning)
+                if isinstance(answer, ConsilienceError):
+                    failed[number] = answer
+                    todo.clear()
+                elif number >= 0:
+                    yield number, answer
+                    watch.look([], moved=True)  # whoever reads the answers may have taken long
+        if failed:
+            raise failed[min(failed)]
+    finally:
+        for actor in (*actors, board):
+            with suppress(ray.exceptions.RayError):
+                ray.kill(actor)
 
 
 class At(NamedTuple):
     """What a worker is doing, and how many rows of its block are done, over all teachers."""
 
     worker: str
-    teacher: str = ""
-    rows: int = 0
+    teacher: str
+    rows: int
 
 
-class _Pool:
-    """The workers of a run, and what is left to do."""
+class Board:
+    """An actor on the driver's machine that knows what was done about each block."""
 
-    def __init__(
-        self,
-        ray: Any,
-        teachers: Sequence[Teacher],
-        rows: Rows,
-        run: Run,
-        options: RayOptions,
-        groups: Sequence[_Group],
-        finish: Finish | None,
-    ) -> None:
-        self._ray, self._rows, self._run, self._groups = ray, rows, run, groups
-        self._names, self._timeout = [teacher.name for teacher in teachers], options.timeout
-        there = {"progress": None, "engine": "local", "engine_options": None}
-        alone = Run(**{**with_open_cache(run).get_params(deep=False), **there})
-        source, self._made = ray.put(sent_to_ray(ray, rows)), []
-        worker = ray.remote(concurrency_groups={"look": 1})(Worker)
-        for group in groups:
-            sent = [_pickled(ray, teachers[i], teachers[i].name) for i in group.places]
-            kept = [source, ray.put((sent, _pickled(ray, finish)))]  # Ray deletes what nobody refers to
-            reserved = worker.options(num_cpus=group.needs["CPU"], num_gpus=group.needs["GPU"])
-            self._made.append((reserved, (group, len(teachers), alone, os.getcwd(), kept)))
-        self._todo = [
-            deque(_Job(number, g, group.places) for number in range(rows.n_blocks))
-            for g, group in enumerate(groups)
-        ]
-        self._waiting: dict[Any, tuple[Any, int, _Job | None]] = {}  # by what is awaited; None: it starts
-        self._seen: dict[Any, At] = {}
-        self._started = self._deaths = self._done = self._shown = 0
-        self._told: set[str] = set()
-        for g in _in_which_order(ray, groups, rows.n_blocks, options):
-            self._start(g)
-        self._moved = time.monotonic()
+    def __init__(self) -> None:
+        self._seen: dict[int, At] = {}
 
-    def _start(self, group: int) -> None:
-        worker, arguments = self._made[group]
-        actor = worker.remote(*arguments)
-        self._waiting[actor.ready.remote()] = actor, group, None
+    def note(self, number: int, at: At) -> None:
+        """Note what a worker does."""
+        self._seen[number] = at
 
-    def next(self, last: int | None) -> tuple[_Job, Answer] | None:
-        """Return the next answer, or None if there is none left about blocks up to `last`."""
-        self._moved = time.monotonic()  # whoever reads the answers may have taken long
-        while True:
-            if last is not None:
-                self._todo = [deque(job for job in jobs if job.number <= last) for jobs in self._todo]
-            asked = [job for _, _, job in self._waiting.values() if job is not None]
-            if not any(self._todo) and not any(last is None or job.number <= last for job in asked):
-                return None
-            done, _ = self._ray.wait(list(self._waiting), num_returns=1, timeout=_POLL)
-            if not done:
-                self._look()
-                continue
-            self._moved = time.monotonic()
-            actor, group, job = self._waiting.pop(done[0])
-            self._seen.pop(done[0], None)
-            try:
-                answer: Answer = self._ray.get(done[0])
-            except self._ray.exceptions.RayError as error:
-                self._lost(actor, group, job, error)
-                continue
-            self._started += job is None
-            if self._todo[group]:  # before someone reads the answer
-                following = self._todo[group].popleft()
-                sent = actor.score.remote(following.number, following.places)
-                self._waiting[sent] = actor, group, following
-            else:
-                self._ray.kill(actor)  # others may need its room
-            if job is not None:
-                self._tell(job, answer)
-                return job, answer
+    def seen(self) -> dict[int, At]:
+        """Return what is known, by the number of the block."""
+        return self._seen
 
-    def _tell(self, job: _Job, answer: Answer) -> None:
-        """Report progress, and give the warnings of a worker once."""
-        self._done += len(job.places) * (self._rows.borders[job.number + 1] - self._rows.borders[job.number])
-        self._report(0)
-        for warning in answer.told:
-            if str(warning) not in self._told:
-                self._told.add(str(warning))
-                warn(warning)  # type: ignore[arg-type]
 
-    def _report(self, begun: int) -> None:
-        every = len(self._rows) * len(self._names)
-        asked = sum(len(group.places) for group in self._groups)  # others need no worker
-        done = (int(self._done) + begun) * len(self._names) // asked
-        if done > self._shown:
-            self._shown = done
-            self._run.report("scoring", done, every)
+class _Watch:
+    """Tells how far a run is, and where it hangs."""
 
-    def _lost(self, actor: Any, group: int, job: _Job | None, error: Exception) -> None:
-        """Start another worker. Its job is done again, teacher by teacher: so the deadly one is known."""
-        with suppress(self._ray.exceptions.RayError):
-            self._ray.kill(actor)
-        if job is None:
-            self._deaths += 1
-            if self._deaths >= TRIES:
-                raise ScoringError(f"Workers cannot be started: {summary(error)}. {_KEPT}") from error
-        else:
-            again = [job._replace(places=(place,), tries=job.tries + 1) for place in job.places]
-            if job.tries + 1 >= TRIES:
-                raise ScoringError(
-                    f"{TRIES} workers died at block {job.number} of X, while they asked teacher "
-                    f"{self._names[job.places[0]]!r} ({summary(error)}). It may end its process there, or "
-                    f"lack memory. {_KEPT}"
-                ) from error
-            self._todo[group].extendleft(reversed(again))
-        self._start(group)
+    def __init__(self, ray: Any, board: Any, every: int, share: float, run: Run, timeout: float) -> None:
+        self._ray, self._board, self._every, self._share = ray, board, every, share
+        self._run, self._timeout = run, timeout
+        self._seen, self._moved = dict[int, At](), time.monotonic()
 
-    def _look(self) -> None:
-        """Ask workers what they do; raise if none of them has moved for too long."""
-        busy = {ref: actor for ref, (actor, _, job) in self._waiting.items() if job is not None}
-        asked = {actor.at.options(concurrency_group="look").remote(): ref for ref, actor in busy.items()}
-        done = self._ray.wait(list(asked), num_returns=len(asked), timeout=_POLL)[0] if asked else []
-        for answer in done:
-            with suppress(self._ray.exceptions.RayError):  # the answer that is awaited tells more
-                at: At = self._ray.get(answer)
-                if self._seen.get(asked[answer]) != at:
-                    self._moved = time.monotonic()
-                self._seen[asked[answer]] = at
-        self._report(sum(at.rows for at in self._seen.values()))
+    def look(self, numbers: Sequence[int], *, moved: bool) -> None:
+        """Ask the board; raise if nothing has moved for too long with the blocks that workers have."""
+        seen = self._ray.get(self._board.seen.remote())
+        if seen != self._seen:
+            done = sum(at.rows for at in seen.values()) * self._share  # others need no worker
+            self._run.report("scoring", int(done), self._every)
+        if moved or seen != self._seen:
+            self._moved, self._seen = time.monotonic(), seen
         still = time.monotonic() - self._moved
-        if still > (self._timeout if self._started else max(self._timeout, START_SECONDS)):
-            raise ScoringError(
-                f"Scoring on Ray has not moved for {still:.0f} seconds (timeout {self._timeout:g}): "
-                f"{self._awaited()}. {_KEPT}"
-            )
+        if still <= (self._timeout if seen else max(self._timeout, START_SECONDS)):
+            return
+        where = f"no worker could be started; {offer(self._ray)}"
+        if numbers:
+            at = seen.get(numbers[0], At("a process that does not answer", "unknown", 0))
+            where = f"teacher {at.teacher!r} has been at block {numbers[0]}, in {at.worker}"
+            where += f", and {len(numbers) - 1} more wait too" if len(numbers) > 1 else ""
+        raise ScoringError(
+            f"Scoring on Ray has not moved for {still:.0f} seconds (timeout {self._timeout:g}): "
+            f"{where}. {_KEPT}"
+        )
 
-    def _awaited(self) -> str:
-        busy = [(ref, job) for ref, (_, _, job) in self._waiting.items() if job is not None]
-        if not busy:
-            return f"no worker could be started; {offer(self._ray)}"
-        ref, job = busy[0]  # the oldest
-        at = self._seen.get(ref)
-        who = "a worker that does not answer" if at is None else f"teacher {at.teacher!r}"
-        others = f", and {len(busy) - 1} more wait too" if len(busy) > 1 else ""
-        return f"{who} has been at block {job.number}" + (f", in {at.worker}" if at else "") + others
-
-    def stop(self) -> None:
-        """End all workers."""
-        for actor, _, _ in self._waiting.values():
-            with suppress(self._ray.exceptions.RayError):
-                self._ray.kill(actor)
-        self._waiting.clear()
+    def died(self, number: int, error: Exception) -> ScoringError:
+        """Return an error that names the teacher at which workers died."""
+        at = self._ray.get(self._board.seen.remote()).get(number)
+        if at is None:
+            return ScoringError(f"Workers cannot be started: {summary(error)}. {_KEPT}")
+        return ScoringError(
+            f"{TRIES} workers died at block {number} of X, while they asked teacher {at.teacher!r} "
+            f"({summary(error)}). It may end its process there, or lack memory. {_KEPT}"
+        )
 
 
-def _in_which_order(ray: Any, groups: Sequence[_Group], n_blocks: int, options: RayOptions) -> list[int]:
-    """Return the group of each worker to start: in turn, while there is room; at least one of each."""
-    room = [ray.cluster_resources().get(kind, 0.0) for kind in ("CPU", "GPU")]
-    most, order, turn = min(n_blocks, options.workers or _MOST), list[int](), list(range(len(groups)))
-    while turn:
-        for g in list(turn):
-            needs = list(groups[g].needs.values())
-            if order.count(g) < most and all(need <= left for need, left in zip(needs, room, strict=True)):
-                room = [left - need for need, left in zip(needs, room, strict=True)]
-                order.append(g)
-            else:
-                turn.remove(g)
-    for g, group in enumerate(groups):
-        started = order.count(g)
-        wanted = " and ".join(f"{need:g} {kind}" for kind, need in group.needs.items() if need)
-        if not started:
-            order.append(g)
-            text = f"A worker needs {wanted}, and {offer(ray)}. It waits for {options.timeout:g} seconds."
-            warn(ConsilienceWarning(text))
-        elif started < min(options.workers or 0, n_blocks):
-            warn(
-                ConsilienceWarning(f"There is room for {started} of {options.workers} workers: {offer(ray)}.")
-            )
-    return order
+def _how_many(ray: Any, needs: Mapping[str, float], n_blocks: int, options: RayOptions) -> int:
+    """Return how many workers to start: as there is room for, and at least one."""
+    wanted = min(n_blocks, options.workers or _MOST)
+    every = ray.cluster_resources()
+    room = min((every.get(kind, 0) // need for kind, need in needs.items() if need), default=_MOST)
+    if room < 1:
+        told = " and ".join(f"{need:g} {kind}" for kind, need in needs.items() if need)
+        text = f"A worker needs {told}, and {offer(ray)}. It waits for {options.timeout:g} seconds."
+        warn(ConsilienceWarning(text))
+    elif room < wanted and options.workers:
+        warn(ConsilienceWarning(f"There is room for {room:g} of {options.workers} workers: {offer(ray)}."))
+    return max(1, min(wanted, int(room)))
 
 
 class Worker:
@@ -513,95 +405,77 @@ class Worker:
 
     Parameters
     ----------
-    group : _Group
-    n_teachers : int
+    kept : list of ObjectRef
+        Of the rows, of the pickled teachers by their places and what to make of their logits; and the board.
+        They are fetched with the first block, so that what goes wrong is an answer like any other.
+    sizes : list of int
+        Rows in a call of each teacher.
     run : Run
     folder : str
         Of the driver, where relative paths begin.
-    kept : list of ObjectRef
-        Of the rows, and of the pickled teachers and what to make of their logits. They are fetched with the
-        first block, so that what goes wrong is an answer like any other.
     """
 
-    def __init__(self, group: _Group, n_teachers: int, run: Run, folder: str, kept: list[Any]) -> None:
+    def __init__(self, kept: list[Any], sizes: Sequence[int], run: Run, folder: str) -> None:
         import ray
 
-        self._group, self._n_teachers, self._run, self._folder = group, n_teachers, run, folder
-        self._kept, self._finish = kept, None
-        self._rows: Rows | None = None
+        self._ray, self._kept, self._sizes, self._run, self._folder = ray, kept, sizes, run, folder
+        self._name = f"process {os.getpid()} on {ray.util.get_node_ip_address()}"
         self._asked: dict[int, Asked] = {}
-        self._at = At(f"process {os.getpid()} on {ray.util.get_node_ip_address()}")
+        self._rows: Any = None
+        self._n_teachers, self._finish = 0, None
 
-    def ready(self) -> None:
+    def ready(self) -> tuple[None, list[Any]]:
         """Answer when the worker has started."""
+        return None, []
 
-    def at(self) -> At:
-        """Tell what the worker is doing, in a thread of its own."""
-        return self._at
-
-    def score(self, number: int, places: Sequence[int]) -> Answer:
-        """Ask some of the teachers about a block."""
-        told: list[ConsilienceWarning | UserWarning] = []
-        with _recorded(told):
+    def score(self, number: int) -> tuple[Any, list[ConsilienceWarning]]:
+        """Return the logits (b, k) of a block, or an error; and what was warned of."""
+        with warnings.catch_warnings(record=True) as found:  # nobody reads what a worker prints
+            warnings.simplefilter("always")
             try:
-                return Answer(self._score(number, places), None, told)
+                answer: Any = self._score(number)
             except ConsilienceError as error:
-                return Answer(None, error, told)
+                answer = error
             except Exception as error:  # a file that is not on this machine, a module that is not installed
-                problem = f"Block {number} of X cannot be scored by {self._at.worker}: {summary(error)}."
-                advice = "Files and modules must be there on every machine of the cluster."
-                return Answer(None, ScoringError(f"{problem} {advice}"), told)
+                answer = ScoringError(
+                    f"Block {number} of X cannot be scored by {self._name}: {summary(error)}. "
+                    "Files and modules must be there on every machine of the cluster."
+                )
+        ours = [one.message for one in found if isinstance(one.message, ConsilienceWarning)]
+        return answer, ours  # others may be of a class that cannot be sent
 
-    def _score(self, number: int, places: Sequence[int]) -> NDArray[np.float32]:
-        rows = self._fetched()
-        block = Block(number, rows.rows_of(number), _own(rows.read(number)))
-        asked = [self._asked[i] for i in places]
-        parts: list[NDArray[np.float32]] = []
-        digests, count = digests_of(block, asked), len_of(block)
+    def _score(self, number: int) -> NDArray[np.float32]:
+        if self._rows is None:
+            self._fetch()
+        X = self._rows.read(number)
+        if isinstance(X, np.ndarray) and not X.flags.writeable:
+            X = X.copy()  # a model may write to it, as on one machine: Ray shares arrays read-only
+        block = Block(number, self._rows.rows_of(number), X)
+        names = [one.teacher.name for one in self._asked.values()]
+        noted = ""
 
         def tell(task: str, done: int, total: int) -> None:
-            self._at = self._at._replace(rows=done)
+            nonlocal noted
+            name = names[min(done * len(names) // max(1, total), len(names) - 1)]
+            note = self._kept[-1].note.remote(number, At(self._name, name, done))
+            if name != noted or done == total:  # it may end this process
+                noted = name
+                self._ray.get(note)
 
-        for i, one in zip(places, asked, strict=True):
-            self._at = At(self._at.worker, one.teacher.name, len(parts) * count)
+        tell("scoring", 0, 1)
+        logits = ask_all(self._asked, self._n_teachers, block, tell)
+        return logits if self._finish is None else self._finish(block.rows, logits)
+
+    def _fetch(self) -> None:
+        """Fetch the rows and the teachers."""
+        with suppress(OSError):  # another machine may not have it
+            os.chdir(self._folder)
+        load = self._ray.cloudpickle.loads  # the user's own, from the driver
+        rows: Rows = self._ray.get(self._kept[0])
+        pickled, finish, self._n_teachers = self._ray.get(self._kept[1])
+        self._finish = load(finish)
+        for (i, one), size in zip(pickled.items(), self._sizes, strict=True):
             with placed(i, self._n_teachers):
-                seen = one.observe(block, digests, after(tell, len(parts) * count, count, 0))
-            parts.append(seen.logits)
-        logits = np.concatenate(parts, axis=1)
-        whole = len(places) == self._n_teachers
-        return self._finish(block.rows, logits) if whole and self._finish is not None else logits
-
-    def _fetched(self) -> Rows:
-        """Return the rows; with the first block, fetch them and the teachers."""
-        import ray
-        from ray import cloudpickle
-
-        if self._rows is None:
-            with suppress(OSError):  # another machine may not have it
-                os.chdir(self._folder)
-            rows: Rows = ray.get(self._kept[0])
-            sent, finish = ray.get(self._kept[1])
-            self._finish, options = cloudpickle.loads(finish), self._run.get_params(deep=False)
-            for i, size, one in zip(self._group.places, self._group.sizes, sent, strict=True):
-                run = Run(**{**options, "rows_per_call": size})
-                with placed(i, self._n_teachers):  # the user's own teachers, from the driver
-                    self._asked[i] = Asked(cloudpickle.loads(one), rows, run, as_store(run.cache))
-            self._rows = rows
-            return rows
-        return self._rows
-
-
-@contextmanager
-def _recorded(told: list[ConsilienceWarning | UserWarning]) -> Iterator[None]:
-    """Keep what is warned of for the driver: nobody reads what a worker prints."""
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        yield
-    for message in {str(entry.message): entry.message for entry in found}.values():
-        ours = isinstance(message, ConsilienceWarning)  # others may be of a class that cannot be sent
-        told.append(message if ours else UserWarning(f"{type(message).__name__}: {message}"))  # type: ignore[arg-type]
-
-
-def _own(X: Any) -> Any:
-    """Return rows that a model may write to, as it may on one machine: Ray shares arrays read-only."""
-    return X.copy() if isinstance(X, np.ndarray) and not X.flags.writeable else X
+                run = self._run.changed(rows_per_call=size)
+                self._asked[i] = Asked(load(one), rows, run, as_store(run.cache))
+        self._rows = rows

@@ -1,42 +1,115 @@
 """The cache: what teachers said about rows, on disk, so that no teacher is asked twice about the same row.
 
 A cache is a folder, with a folder for each model, named by the model's fingerprint. In it are append-only
-files of records: the digest of a row, what the model says about it, and a checksum. A file has one writer at
-a time. A changed model has another fingerprint and a changed row another digest, so nothing goes out of date.
-A damaged record costs that record, and files are deleted as a whole.
+files of records: the digest of a row, what the model says about it, and a checksum. Each process writes files
+of its own. A changed model has another fingerprint and a changed row another digest, so nothing goes out of
+date. A damaged record costs that record, and files are deleted as a whole.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 import re
+import secrets
+import shutil
+import tempfile
+import time
 import weakref
-from collections.abc import Iterable
-from hashlib import blake2b
+from collections.abc import Iterable, Iterator
+from functools import cache
+from hashlib import blake2b, shake_128
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from consilience._sizes import parse_size, size_text
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, warn
 from consilience.files.storage import Entry, StoragePath, is_url, storage_path
 from consilience.run import Run
-from consilience.scoring.records import Kind
-from consilience.scoring.shelf import INDEX_BYTES, MOST_NAME, NAME, Shelf
+
+if TYPE_CHECKING:
+    from consilience.teachers import Observed
 
 README = "README.txt"
+NAME = "name.txt"
+"""A file in the folder of a model with its name, for people."""
+MOST_NAME = 200
+"""Bytes of it."""
+FILE_BYTES = 2**26
+"""A file that would grow beyond this is followed by another: files are deleted as a whole."""
+UPLOAD_BYTES = 2**22
+"""Behind a URL, a file is sent again whenever it has grown, and followed by another at this size."""
+UPLOAD_SECONDS = 1.0
+"""Behind a URL, batches that come more quickly are sent together."""
+INDEX_BYTES = 2**30
+"""Memory for looking up the rows of a model, at 16 bytes a row."""
+REFRESH_SECONDS = 10.0
+"""What other processes write is noticed after this time."""
 
-_RECOUNT = 256  # writes after which the size of the cache is counted again: others write, too
+_MOST_TWINS = 8  # records of one row, or of rows that share half of their digest, that are looked at
+_CHUNK = 2**18  # bytes that are read together
+_ROW = np.uint64(2**32 - 1)  # of a place: its record; the upper half is the file
 _SHELF = re.compile(r"model-[0-9a-f]{32}")
 _TRAINING = re.compile(r"training-[0-9a-f]+(-own)?")  # own: on labels that a student made itself
 _CHECKPOINT = re.compile(r"training\.npz|\.training\.npz\.[0-9a-f]{16}\.tmp")
-_RECORDS = re.compile(r"\.?[1-9][0-9-]*-[0-9a-f]{16}\.rows(\.[0-9a-f]{16}\.tmp)?")
-_EARLIER = re.compile(r"[0-9a-f]{40}")  # the folder of a model in caches of earlier versions
+_FILE = re.compile(r"([1-9][0-9]{0,6})(?:-([0-9]{1,6}))?-[0-9a-f]{16}\.rows")
 # a folder that begins with this text is a cache, whatever else is in it
 _TEXT = """Scores and embeddings that consilience computed: a folder per model, files of rows inside.
 Nothing here is needed: delete the folder, or parts of it, whenever you like; it is computed again.
 """
+
+
+class Kind(NamedTuple):
+    """What the records of a file hold, which its name says: ``3-<random>.rows``, ``3-<width>-<random>.rows``.
+
+    A record is two words of digest, the values in single precision, and a word of checksum.
+    """
+
+    n_classes: int
+    width: int | None
+    """Of the embeddings. None: they were not asked for. 0: the teacher has none."""
+
+    @property
+    def n_words(self) -> int:
+        """The words of a record, of eight bytes each."""
+        return 3 + (self.n_classes + (self.width or 0) + 1) // 2
+
+    def sums(self, key: str, records: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return the checksum (n,) of each record of a model: its words times odd numbers."""
+        about = blake2b(f"{key} {self.n_classes} {self.width}".encode(), digest_size=8).digest()
+        return np.frombuffer(about, np.uint64) + records[:, :-1] @ _odd_numbers(self.n_words - 1)
+
+    def read(self, file: BinaryIO, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Return the records at some positions, in order; zeros beyond the end."""
+        records = np.zeros((len(rows), self.n_words), np.uint64)
+        chunk_of = rows // (1 + _CHUNK // (8 * self.n_words))
+        for chunk in np.unique(chunk_of):
+            places = np.flatnonzero(chunk_of == chunk)
+            first, last = int(rows[places[0]]), int(rows[places[-1]])
+            found = np.zeros((last + 1 - first, self.n_words), np.uint64)
+            file.seek(8 * self.n_words * first)
+            file.readinto(found.view(np.uint8))  # type: ignore[attr-defined]
+            records[places] = found[rows[places] - first]
+        return records
+
+
+@cache
+def _odd_numbers(count: int) -> NDArray[np.uint64]:
+    return np.frombuffer(shake_128(b"consilience").digest(8 * count), np.uint64) | np.uint64(1)
+
+
+def _files(folder: StoragePath) -> list[tuple[Entry, Kind]]:
+    """Return the files of records in a folder, which is no link, and what they hold."""
+    found = []
+    for entry in folder.entries() if folder.is_folder() else ():
+        if name := _FILE.fullmatch(entry.path.name):
+            kind = Kind(int(name[1]), None if name[2] is None else int(name[2]))
+            if entry.size <= max(FILE_BYTES, 8 * kind.n_words):
+                found.append((entry, kind))
+    return found
 
 
 class ScoreStore:
@@ -77,8 +150,7 @@ class ScoreStore:
         if self.root.is_root() is False:
             raise InvalidInputError(f"The cache {str(self.root)!r} is a file; give a folder.")
         names = [name for name in self.root.names() if README not in name]
-        earlier = any(_EARLIER.fullmatch(name) for name in names)
-        ours = earlier or any(_SHELF.fullmatch(name) or _TRAINING.fullmatch(name) for name in names)
+        ours = any(_SHELF.fullmatch(name) or _TRAINING.fullmatch(name) for name in names)
         if names and not ours and not self._is_marked():
             raise InvalidInputError(
                 f"The folder {str(self.root)!r} holds other files and is no cache. "
@@ -86,14 +158,8 @@ class ScoreStore:
             )
         self._shelves = weakref.WeakValueDictionary[tuple[str, int], Shelf]()
         self.used = set[StoragePath]()
-        self._total, self._writes, self._full = 0, 0, False
+        self._room, self._full = 0, False  # bytes that may be written before the size is counted again
         self._warned = set[str]()
-        if earlier:
-            self.warn(
-                "earlier",
-                f"{str(self.root)!r} holds a cache of an earlier version, which is not used: delete it when "
-                "you like.",
-            )
 
     def _is_marked(self) -> bool:
         with contextlib.suppress(OSError), (self.root / README).reading() as file:
@@ -122,7 +188,7 @@ class ScoreStore:
 
     def contents(self) -> dict[str, Any]:
         """Return what is there, for people and as JSON: bytes and rows in all and by model."""
-        models = [_of_model(self.root / key) for key in self._keys()]
+        models = [_of_model(folder) for folder in self._folders(_SHELF)]
         trainings = [entry.size for entry in self._checkpoints()]
         return {
             "folder": str(self.root),
@@ -140,11 +206,10 @@ class ScoreStore:
         """
         for entry in (*self._entries(), *self._checkpoints()):
             entry.path.delete()
-        for key in self.root.folders():
-            if _SHELF.fullmatch(key):
-                (self.root / key / NAME).delete()
-            if _SHELF.fullmatch(key) or _TRAINING.fullmatch(key):
-                (self.root / key).delete_folder()  # if it is empty
+        for folder in self._folders(_SHELF):
+            (folder / NAME).delete()
+        for folder in (*self._folders(_SHELF), *self._folders(_TRAINING)):
+            folder.delete_folder()  # if it is empty
 
     def trim(self, limit: float | str) -> None:
         """Delete the files that were not used for longest, until at most `limit` bytes are left."""
@@ -154,28 +219,19 @@ class ScoreStore:
         """Tell whether so much more may be written; if need be, delete what this run has not used."""
         if self.limit is None:
             return True
-        if self._writes % _RECOUNT == 0:
-            self._total, self._full = self.size, False
-        self._writes += 1
-        if self._total + n_bytes > self.limit and not self._full:
-            # some more, to have room for a while
-            excess = self._total + n_bytes - self.limit + self.limit // 16
-            others = [entry for entry in self._entries() if entry.path not in self.used]
-            self._total -= _delete_oldest(others, excess)
-        self._full = self._total + n_bytes > self.limit
+        self._room -= n_bytes
+        if self._room < 0 and not self._full:
+            entries, some = self._entries(), self.limit // 16  # to have room for a while
+            left = self.limit - n_bytes - sum(entry.size for entry in entries)
+            left += _delete_oldest([entry for entry in entries if entry.path not in self.used], some - left)
+            self._room, self._full = min(left, some), left < 0
         if self._full:
             self.warn(
                 "limit",
                 f"This run needs more than the {size_text(self.limit)} that the cache {str(self.root)!r} may "
                 "take. A part of its scores is not kept, and will be computed again.",
             )
-            return False
-        self._total += n_bytes
-        return True
-
-    def index_room(self) -> int:
-        """Return of how many more rows the places fit in memory."""
-        return INDEX_BYTES // 16 - sum(shelf.n_indexed for shelf in self._shelves.values())
+        return not self._full
 
     def warn(self, what: str, message: str) -> None:
         """Warn once of one thing."""
@@ -183,23 +239,248 @@ class ScoreStore:
             self._warned.add(what)
             warn(ConsilienceWarning(message))
 
-    def _keys(self) -> list[str]:
-        return [name for name in self.root.folders() if _SHELF.fullmatch(name)]
+    def _folders(self, pattern: re.Pattern[str]) -> list[StoragePath]:
+        return [self.root / name for name in self.root.folders() if pattern.fullmatch(name)]
 
     def _entries(self) -> list[Entry]:
-        found = (entry for key in self._keys() for entry in (self.root / key).entries())
-        return [entry for entry in found if _RECORDS.fullmatch(entry.path.name)]
+        return [entry for folder in self._folders(_SHELF) for entry, _ in _files(folder)]
 
     def _checkpoints(self) -> list[Entry]:
-        folders = [name for name in self.root.folders() if _TRAINING.fullmatch(name)]
-        found = (entry for name in folders for entry in (self.root / name).entries())
+        found = (entry for folder in self._folders(_TRAINING) for entry in folder.entries())
         return [entry for entry in found if _CHECKPOINT.fullmatch(entry.path.name)]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.folder, self.limit)  # copies count for themselves
 
-    def __repr__(self) -> str:
-        return f"ScoreStore({str(self.root)!r}: {len(self._keys())} models, {size_text(self.size)})"
+
+class Shelf:
+    """The part of a cache that belongs to one teacher: look rows up, and add them.
+
+    Parameters
+    ----------
+    store : ScoreStore
+    key : str
+        The name of its folder.
+    n_classes : int
+    teacher : str
+        The teacher's name, for `consilience cache`.
+    """
+
+    def __init__(self, store: ScoreStore, key: str, n_classes: int, teacher: str) -> None:
+        self._store, self._key, self._n_classes, self._teacher = store, key, n_classes, teacher
+        self._home = self._folder = store.root / key
+        self._remote = is_url(store.folder)
+        self._file_bytes = UPLOAD_BYTES if self._remote else FILE_BYTES
+        if store.limit is not None:
+            self._file_bytes = min(self._file_bytes, store.limit // 16)
+        if self._remote:  # files are copied here once, and read and written as if they were here
+            copies = tempfile.TemporaryDirectory(prefix="consilience-")
+            weakref.finalize(self, copies.cleanup)
+            self._folder = StoragePath(Path(copies.name))
+        self._files = dict[str, Kind]()  # what is in the index
+        self._counts = dict[str, int]()  # how many rows of each
+        self._runs = list[tuple[NDArray[np.uint64], NDArray[np.uint64]]]()  # sorted halves, and places
+        self._writers = dict[Kind, tuple[BinaryIO, str]]()
+        self._unsent, self._sent, self._refreshed = set[str](), -np.inf, -np.inf
+
+    def find(
+        self, digests: NDArray[np.uint64], *, embeddings: bool
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float32], NDArray[np.float32] | None]:
+        """Return which rows are known, their logits (n, k), and their embeddings (n, d) or None.
+
+        Parameters
+        ----------
+        digests : (n, 2) uint64 array
+            Of the rows, in any order.
+        embeddings : bool
+            Whether embeddings are wanted. Then rows that were kept without them are unknown.
+        """
+        if time.monotonic() >= self._refreshed + REFRESH_SECONDS:
+            self._refresh()
+        known, width = np.zeros(len(digests), bool), None
+        values = np.empty((len(digests), self._n_classes), np.float32)
+        for name, places, rows in self._candidates(digests):
+            kind = self._files[name]
+            if embeddings and (kind.width is None or width not in (None, kind.width)):
+                continue
+            right, found = self._read(name, kind, digests[places], rows)
+            if embeddings and width is None and right.any():
+                width = kind.width
+                values = np.empty((len(digests), self._n_classes + (width or 0)), np.float32)
+            values[places[right]] = found[right, : values.shape[1]]
+            known[places[right]] = True
+        return known, values[:, : self._n_classes], values[:, self._n_classes :] if width else None
+
+    def add(self, digests: NDArray[np.uint64], seen: Observed, *, embeddings: bool) -> None:
+        """Keep what a teacher says about some rows: a process that is killed after this call loses nothing.
+
+        If the cache cannot be written (full disk, no permission), only warn: the caller still has the scores.
+        """
+        features = seen.embeddings
+        width = 0 if features is None else features.shape[1]
+        kind = Kind(self._n_classes, width if embeddings else None)
+        records = np.zeros((len(digests), kind.n_words), np.uint64)
+        records[:, :2] = digests
+        values = records[:, 2:-1].view(np.float32)
+        values[:, : self._n_classes] = seen.logits
+        if embeddings and features is not None:
+            values[:, self._n_classes : self._n_classes + width] = features
+        records[:, -1] = kind.sums(self._key, records)
+        step = max(1, self._file_bytes // (8 * kind.n_words))
+        with self._writing():
+            for start in range(0, len(records), step):
+                part = records[start : start + step]
+                if not self._store.room_for(part.nbytes):
+                    return
+                self._append(kind, part)
+
+    def flush(self) -> None:
+        """Send what has not been sent yet, behind a URL; a killed process loses `UPLOAD_SECONDS` there."""
+        with self._writing():
+            while self._unsent:
+                name = self._unsent.pop()
+                with (self._folder / name).reading() as whole, (self._home / name).writing() as sent:
+                    shutil.copyfileobj(whole, sent)
+            self._sent = time.monotonic()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._store.warn(
+                "write",
+                f"The cache {str(self._store.root)!r} cannot be written ({error.strerror or error}); "
+                "these scores are not kept.",
+            )
+
+    def _append(self, kind: Kind, records: NDArray[np.uint64]) -> None:
+        file, name = self._writers.pop(kind) if kind in self._writers else self._begin(kind)
+        status = os.fstat(file.fileno())
+        size = status.st_size
+        if not status.st_nlink or (size and size + records.nbytes > self._file_bytes):  # deleted, or full
+            file.close()
+            file, name = self._begin(kind)
+            size = 0
+        _write(file, records.reshape(-1).view(np.uint8).data)
+        self._writers[kind] = file, name  # not after a failure: what follows half a record would not be found
+        self._index(name, kind, records[:, 0].copy(), size // (8 * kind.n_words))
+        if self._remote:
+            self._unsent.add(name)
+            if time.monotonic() - self._sent >= UPLOAD_SECONDS:
+                self.flush()
+
+    def _begin(self, kind: Kind) -> tuple[BinaryIO, str]:
+        """Return a new file to append to, and its name."""
+        self._store.prepare()
+        self._home.make_folder()
+        if NAME not in self._home.names():
+            with (self._home / NAME).writing() as about:
+                about.write(self._teacher[:MOST_NAME].encode(errors="replace"))
+        width = "" if kind.width is None else f"-{kind.width}"
+        name = f"{kind.n_classes}{width}-{secrets.token_hex(8)}.rows"
+        file = (self._folder.path / name).open("ab", buffering=0)
+        weakref.finalize(self, file.close)
+        self._store.used.add(self._home / name)
+        return file, name
+
+    def _refresh(self) -> None:
+        """Take what other processes have written into the index."""
+        self._refreshed = time.monotonic()
+        try:
+            if self._remote:
+                self._fetch()
+        except OSError as error:  # the run goes on without what is kept there
+            self._store.warn("storage", f"{error} Rows that are kept there may be computed again.")
+        for entry, kind in _files(self._folder):
+            start, size = self._counts.get(entry.path.name, 0), 8 * kind.n_words
+            if kind.n_classes != self._n_classes or entry.size // size <= start:
+                continue
+            if entry.size // size - start > INDEX_BYTES // 16 - sum(self._counts.values()):
+                self._store.warn(
+                    "index",
+                    f"The cache {str(self._store.root)!r} has more rows of {self._teacher!r} than "
+                    f"{size_text(INDEX_BYTES)} of memory can look up. The others are computed again.",
+                )
+                return
+            with contextlib.suppress(OSError), entry.path.reading() as file:  # it may be gone again
+                file.seek(start * size)
+                halves = [np.empty(0, np.uint64)]
+                while data := file.read((1 + _CHUNK // size) * size):
+                    whole = np.frombuffer(data, np.uint64, len(data) // size * kind.n_words)
+                    halves.append(whole[:: kind.n_words].copy())
+                self._index(entry.path.name, kind, np.concatenate(halves), start)
+
+    def _fetch(self) -> None:
+        """Copy the files behind a URL that have grown; not those that this process writes."""
+        mine = [name for _, name in self._writers.values()]
+        for entry, _ in _files(self._home):
+            copy = self._folder / entry.path.name
+            known = copy.about()
+            if copy.name not in mine and (known is None or known.size != entry.size):
+                with (
+                    contextlib.suppress(FileNotFoundError),
+                    entry.path.reading() as sent,
+                    copy.writing() as file,
+                ):
+                    shutil.copyfileobj(sent, file)
+
+    def _index(self, name: str, kind: Kind, halves: NDArray[np.uint64], start: int) -> None:
+        """Note where rows are: record `start` of a file, and those after it."""
+        self._files[name] = kind
+        self._counts[name] = start + len(halves)
+        places = np.arange(start, start + len(halves), dtype=np.uint64)
+        places += np.uint64(list(self._files).index(name) << 32)
+        # join runs of like size only: a row is then sorted a few times in all, and there are few runs
+        while self._runs and len(self._runs[-1][0]) <= 2 * len(halves):
+            before, at = self._runs.pop()
+            halves, places = np.concatenate([before, halves]), np.concatenate([at, places])
+        order = np.argsort(halves, kind="stable")  # quick where it consists of sorted runs
+        self._runs.append((halves[order], places[order]))
+
+    def _candidates(
+        self, digests: NDArray[np.uint64]
+    ) -> Iterator[tuple[str, NDArray[np.intp], NDArray[np.int64]]]:
+        """Yield the files that may hold some rows, which rows, and their records there, in order."""
+        found = [(np.empty(0, np.uint64), np.empty(0, np.intp))]
+        order = np.argsort(digests[:, 0])  # sorted rows are found several times as fast
+        wanted = digests[order, 0]
+        for halves, at in self._runs:
+            first = np.searchsorted(halves, wanted)
+            for twin in range(first.size and _MOST_TWINS):
+                places = np.flatnonzero(halves.take(first + twin, mode="clip") == wanted)
+                places = places[first[places] + twin < len(halves)]
+                found.append((at[first[places] + twin], order[places]))
+                if not len(places):
+                    break
+        where, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        order = np.argsort(where, kind="stable")
+        numbers, names = where[order] >> np.uint64(32), list(self._files)
+        for number in np.unique(numbers).tolist():
+            mine = order[numbers == number]
+            yield names[number], rows[mine], (where[mine] & _ROW).astype(np.int64)
+
+    def _read(
+        self, name: str, kind: Kind, digests: NDArray[np.uint64], rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+        """Return which records of a file hold the rows of these digests, and the values of all of them."""
+        path = self._folder / name
+        try:
+            with path.reading() as file:
+                records = kind.read(file, rows)
+        except OSError:  # it is gone, or cannot be read
+            return np.zeros(len(rows), bool), np.empty((len(rows), 2 * kind.n_words), np.float32)
+        path.touch()
+        self._store.used.add(self._home / name)
+        sound = kind.sums(self._key, records) == records[:, -1]
+        if not sound.all():
+            self._store.warn(name, f"{path} has damaged rows; they are computed again.")
+        return sound & (records[:, :2] == digests).all(axis=1), records[:, 2:-1].view(np.float32)
+
+
+def _write(file: BinaryIO, rows: memoryview) -> None:
+    while rows:
+        rows = rows[file.write(rows) :]
 
 
 def _delete_oldest(entries: Iterable[Entry], excess: int) -> int:
@@ -215,22 +496,18 @@ def _delete_oldest(entries: Iterable[Entry], excess: int) -> int:
 
 def _of_model(folder: StoragePath) -> dict[str, Any]:
     """Return what is kept of one teacher. Its name may be anyone's text."""
-    entries = [entry for entry in folder.entries() if _RECORDS.fullmatch(entry.path.name)]
-    kinds = [(entry, kind) for entry in entries if (kind := Kind.parse(entry.path.name)) is not None]
-    teacher = ""
+    files, teacher = _files(folder), ""
     with contextlib.suppress(OSError), (folder / NAME).reading() as file:
         teacher = file.read(MOST_NAME).decode(errors="replace")
-    used = max((entry.used for entry in entries), default=0.0)
+    used = max((entry.used for entry, _ in files), default=0.0)
     return {
         "key": folder.name,
         "teacher": teacher or None,
-        "n_classes": kinds[0][1].n_classes if kinds else None,
-        "n_rows": sum(entry.size // kind.n_bytes for entry, kind in kinds),
-        "n_bytes": sum(entry.size for entry in entries),
-        "n_files": len(entries),
-        "last_use": f"{datetime.datetime.fromtimestamp(used, datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
-        if used
-        else None,
+        "n_classes": files[0][1].n_classes if files else None,
+        "n_rows": sum(entry.size // (8 * kind.n_words) for entry, kind in files),
+        "n_bytes": sum(entry.size for entry, _ in files),
+        "n_files": len(files),
+        "last_use": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(used)) if used else None,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,17 +21,7 @@ from consilience.kernels.unify.factorisation import (
 )
 from consilience.kernels.unify.off_set import off_set_logits
 from consilience.kernels.unify.packed import Layout, sd, softmax_by_component
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a solver is told."""
-
-    temperature: float
-    tol: float
-    max_iter: int
-    ridge: float
-    off_set: bool
+from consilience.methods import Method
 
 
 class Solution(NamedTuple):
@@ -43,57 +33,54 @@ class Solution(NamedTuple):
 
 @dataclass(frozen=True)
 class Solver:
-    """One method: how it is solved, and when it stops."""
+    """How a method is solved."""
 
-    solve: Callable[[Floats, Layout, Options], Solution]
-    tol: float = 0.0
-    max_iter: int = 0
+    solve: Callable[[Floats, Layout, Any], Solution]  # the last one is the method
     reached: str = ""  # what `Solution.reached` measures, for the warning
     gives: Literal["logits", "probabilities"] = "logits"
     adds_logits: bool = False  # if so, they must not be too large
 
 
-def _solve_sd(logits: Floats, layout: Layout, o: Options) -> Solution:
+def _solve_sd(logits: Floats, layout: Layout, o: Any) -> Solution:
     return Solution(sd(logits, layout, o.temperature))
 
 
-def _solve_ce(logits: Floats, layout: Layout, o: Options) -> Solution:
+def _solve_ce(logits: Floats, layout: Layout, o: Any) -> Solution:
     if o.off_set:
         return Solution(off_set_logits(logits, layout, o.temperature))
     U, norms, _ = ce_logits(logits, layout, o.temperature, o.tol, o.max_iter)
     return Solution(U, norms)
 
 
-def _solve_mf_p(logits: Floats, layout: Layout, o: Options) -> Solution:
+def _solve_mf_p(logits: Floats, layout: Layout, o: Any) -> Solution:
     u, _, changes, _ = mf_p_probabilities(logits, layout, o.temperature, o.tol, o.max_iter)
     with np.errstate(divide="ignore"):
         return Solution(np.log(u), changes)
 
 
-def _solve_mf_lv(logits: Floats, layout: Layout, o: Options) -> Solution:
+def _solve_mf_lv(logits: Floats, layout: Layout, o: Any) -> Solution:
     U, _, changes, _ = mf_lv_logits(logits, layout, o.temperature, o.ridge, o.tol, o.max_iter)
     return Solution(U, changes)
 
 
-def _solve_mf_lf(logits: Floats, layout: Layout, o: Options) -> Solution:
+def _solve_mf_lf(logits: Floats, layout: Layout, o: Any) -> Solution:
     return Solution(mf_lf_logits(logits, layout, o.temperature))
 
 
-METHODS: dict[str, Solver] = {
+SOLVERS: dict[str, Solver] = {
     "sd": Solver(_solve_sd, gives="probabilities"),
-    "ce": Solver(_solve_ce, 1e-8, 200, "gradient norm", adds_logits=True),
-    "mf-p": Solver(_solve_mf_p, 1e-3, 3000, "change per iteration"),
-    "mf-lv": Solver(_solve_mf_lv, 1e-3, 3000, "change per iteration", adds_logits=True),
+    "ce": Solver(_solve_ce, "gradient norm", adds_logits=True),
+    "mf-p": Solver(_solve_mf_p, "change per iteration"),
+    "mf-lv": Solver(_solve_mf_lv, "change per iteration", adds_logits=True),
     "mf-lf": Solver(_solve_mf_lf, adds_logits=True),
 }
 """Every method of the paper by its name. A new one is a kernel and a line here."""
 
 
-def estimate_rows(
-    logits: Floats, layout: Layout, solver: Solver, options: Options
-) -> tuple[Floats, Floats | None]:
+def estimate_rows(logits: Floats, layout: Layout, method: Method) -> tuple[Floats, Floats | None]:
     """Return soft labels (k, L), and what the stopping rule reached (k,)."""
-    solution = solver.solve(logits, layout, options)
+    solver = SOLVERS[method.name]
+    solution = solver.solve(logits, layout, method)
     if solver.gives == "probabilities":
         return solution.values, solution.reached
     groups = find_groups(logits, layout)
@@ -141,16 +128,17 @@ class Lateness:
             self.n_late += int((~(reached <= tol)).sum())
             self.worst = max(self.worst, float(reached.max(initial=0.0)))
 
-    def warn(self, method: str, options: Options) -> None:
+    def warn(self, method: Any) -> None:
         """Warn if any row was late."""
         if self.n_late:
+            solver = method.name if method.name in SOLVERS else "ce"  # auto's
             warn(
                 ConvergenceWarning(
-                    f"{method} stopped at {{argument}} in {self.n_late} of {self.rows} rows, with a "
-                    f"{METHODS[method].reached} of up to {self.worst:.1e} (tol {options.tol:.1e}). "
+                    f"{solver} stopped at {{argument}} in {self.n_late} of {self.rows} rows, with a "
+                    f"{SOLVERS[solver].reached} of up to {self.worst:.1e} (tol {method.tol:.1e}). "
                     "Raise it, or tol.",
                     argument="max_iter",
-                    value=options.max_iter,
+                    value=method.max_iter,
                 )
             )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,8 @@ from consilience._components import connected_classes
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.unify.factorisation import mf_lf_logits
 from consilience.kernels.unify.packed import Indices, Layout, softmax_by_component
-from consilience.soft_labels.methods import METHODS, Groups, Options, spread_out
+from consilience.methods import CE
+from consilience.soft_labels.methods import SOLVERS, Groups, spread_out
 from consilience.soft_labels.ranks import rank_logits
 
 ESTIMATES = ("ranks", "mf-lf", "ce")
@@ -62,9 +63,9 @@ class Pool:
     scales: Floats
     sharpness: float = 1.0
 
-    def logits(self, z: Floats, logits: Floats, layout: Layout, options: Options) -> Pooled:
+    def logits(self, z: Floats, logits: Floats, layout: Layout, method: Any) -> Pooled:
         """Return pooled logits (k, L) from scores by rank and logits, (k, m) each."""
-        estimates, groups, reached = estimate_all(z, logits, layout, options)
+        estimates, groups, reached = estimate_all(z, logits, layout, method)
         return Pooled(self.add(estimates, groups), groups, reached)
 
     def add(self, estimates: Sequence[Floats], groups: Groups) -> Floats:
@@ -101,7 +102,7 @@ class Pooled(NamedTuple):
         return softmax_by_component(self.U / temperature, self.groups.answered_as_one, self.groups.pattern)
 
 
-def choose_pool(z: Floats, logits: Floats, layout: Layout, options: Options) -> Pool:
+def choose_pool(z: Floats, logits: Floats, layout: Layout, method: Any) -> Pool:
     """Choose how to pool the estimates for scores by rank and logits, (n, m) each.
 
     The weights maximise how well the teachers other than i predict the decision of teacher i among its own
@@ -114,24 +115,24 @@ def choose_pool(z: Floats, logits: Floats, layout: Layout, options: Options) -> 
     """
     rows = spread_out(np.flatnonzero(~np.isnan(logits[:, layout.offsets[:-1]]).all(axis=1)), MOST_ROWS)
     z, logits = z[rows], logits[rows]
-    options = replace(options, temperature=1.0, tol=TOLERANCE, off_set=False)
-    estimates, groups, _ = estimate_all(z, logits, layout, options)
+    method = CE(1.0, tol=TOLERANCE, max_iter=method.max_iter)
+    estimates, groups, _ = estimate_all(z, logits, layout, method)
     component = _connected(layout.columns, layout.offsets, len(layout.class_offsets) - 1)
     units = np.stack([_deviations(u, groups, component) for u in estimates])
     unit = np.where(units[0] > 0, units[0], units[1] / PAPER_TEMPERATURE)  # a single row has no ranks
     scales = np.divide(unit, units, out=np.zeros(units.shape), where=units > 0)
     useful = units.max(axis=1) > 0
-    weights = _agreement_weights(_decisions(z, logits, layout, options, scales), useful)
+    weights = _agreement_weights(_decisions(z, logits, layout, method, scales), useful)
     pool = Pool(weights, weights[:, None] * scales)
     return replace(pool, sharpness=_sharpness(pool.add(estimates, groups), estimates, groups))
 
 
 def estimate_all(
-    z: Floats, logits: Floats, layout: Layout, options: Options
+    z: Floats, logits: Floats, layout: Layout, method: Any
 ) -> tuple[list[Floats], Groups, Floats | None]:
     """Return the unified logits (k, L) of each of `ESTIMATES`, the groups, and what ce reached (k,)."""
     ranks, groups = rank_logits(z, layout)
-    ce = METHODS["ce"].solve(logits, layout, options)
+    ce = SOLVERS["ce"].solve(logits, layout, method)
     return [ranks, mf_lf_logits(logits, layout, 1.0), ce.values], groups, ce.reached
 
 
@@ -153,9 +154,7 @@ class _Decisions(NamedTuple):
         return float(value), np.tensordot(self.estimates, (self.decided - q / total) * self.weight, 2)
 
 
-def _decisions(
-    z: Floats, logits: Floats, layout: Layout, options: Options, scales: Floats
-) -> list[_Decisions]:
+def _decisions(z: Floats, logits: Floats, layout: Layout, method: Any, scales: Floats) -> list[_Decisions]:
     """Leave each teacher out in turn, and set its decisions beside the others' estimates."""
     n_teachers = len(layout.offsets) - 1
     answers = ~np.isnan(logits[:, layout.offsets[:-1]])
@@ -174,7 +173,7 @@ def _decisions(
         for one, start, stop in zip(part, borders, borders[1:], strict=False):
             block = slice(layout.offsets[one.teacher], layout.offsets[one.teacher + 1])
             other_z[start:stop, block] = other_logits[start:stop, block] = np.nan
-        estimates, groups, _ = estimate_all(other_z, other_logits, layout, options)
+        estimates, groups, _ = estimate_all(other_z, other_logits, layout, method)
         for one, start, stop in zip(part, borders, borders[1:], strict=False):
             here = slice(start, stop)
             own = groups._replace(pattern=groups.pattern[here])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from consilience.kernels.compiled import one_thread
 from consilience.kernels.unify.packed import make_layout
 from consilience.kernels.unify.ranks import RankTable, rank_scores
 from consilience.labels import LabelSpace
-from consilience.soft_labels.methods import METHODS, Options, estimate_rows
+from consilience.methods import CE, MFLF, Method
+from consilience.soft_labels.methods import SOLVERS, estimate_rows
 from consilience.soft_labels.pool import ESTIMATES, choose_pool
 from consilience.soft_labels.ranks import estimate_by_ranks
 
@@ -47,9 +48,8 @@ class SoftLabelSolver:
         Packed logits of the rows to compare with: among these rows are ranked, and from these the weights of
         a pool are chosen.
     space : LabelSpace
-    method : str
-        The name of a method.
-    options : Options
+    method : Method
+        One with a name: no function.
 
     Attributes
     ----------
@@ -59,21 +59,21 @@ class SoftLabelSolver:
         Scores by rank of the rows to compare with, if the method uses them.
     """
 
-    def __init__(self, compared: Floats, space: LabelSpace, method: str, options: Options) -> None:
+    def __init__(self, compared: Floats, space: LabelSpace, method: Any) -> None:
         self.layout = make_layout(space.columns, space.offsets, space.n_classes)
         self.weights: dict[str, float] | None = None
         self.ranks: Floats | None = None
-        self._compared, self._method, self._options = compared, method, options
+        self._compared, self._method = compared, method
         answering = (~np.isnan(compared[:, self.layout.offsets[:-1]])).any(axis=0)
-        if method == "auto" and answering.sum() <= 1:  # nobody to compare it with: take its word
+        if method.name == "auto" and answering.sum() <= 1:  # nobody to compare it with: take its word
             self.weights = {name: float(name == "mf-lf") for name in ESTIMATES}
-            self._method = "mf-lf"
-        if self._method in METHODS:
+            self._method = MFLF(method.temperature)
+        if self._method.name in SOLVERS:
             return
         self.ranks = rank_scores(compared, self.layout.offsets)
-        if self._method == "auto":
+        if self._method.name == "auto":
             with one_thread():  # its products are small
-                self._pool = choose_pool(self.ranks, compared, self.layout, options)
+                self._pool = choose_pool(self.ranks, compared, self.layout, method)
             self.weights = dict(zip(ESTIMATES, self._pool.weights.tolist(), strict=True))
 
     @cached_property
@@ -90,27 +90,28 @@ class SoftLabelSolver:
         ranks : (k, m) array, optional
             Their scores by rank, if these are known: of rows among those to compare with.
         """
-        if self._method in METHODS:
-            return estimate_rows(packed, self.layout, METHODS[self._method], self._options)
+        if self._method.name in SOLVERS:
+            return estimate_rows(packed, self.layout, self._method)
         z = self._table.scores(packed) if ranks is None else ranks
-        if self._method == "ranks":
-            return estimate_by_ranks(z, self.layout, self._options.temperature), None
-        pooled = self._pool.logits(z, packed, self.layout, replace(self._options, temperature=1.0))
-        return pooled.soft_labels(self._options.temperature), pooled.reached
+        if self._method.name == "ranks":
+            return estimate_by_ranks(z, self.layout, self._method.temperature), None
+        ce = CE(1.0, tol=self._method.tol, max_iter=self._method.max_iter)
+        pooled = self._pool.logits(z, packed, self.layout, ce)
+        return pooled.soft_labels(self._method.temperature), pooled.reached
 
 
-def check_size(what: str, packed: Floats, method: str, options: Options) -> None:
+def check_size(what: str, packed: Floats, method: Method) -> None:
     """Raise if logits are so large that sums of them, over the temperature, would overflow."""
-    adds_logits = method == "auto" or (method in METHODS and METHODS[method].adds_logits)
-    if not adds_logits or options.off_set:
+    adds_logits = method.name == "auto" or (method.name in SOLVERS and SOLVERS[method.name].adds_logits)
+    if not adds_logits or getattr(method, "off_set", False):
         return
     largest = max(float(packed.max(initial=0.0)), -float(packed.min(initial=0.0)))
     if np.isnan(largest):  # somebody abstains: fmax and fmin skip NaN, at several times the cost
         top, bottom = (float(f.reduce(packed, axis=None, initial=0.0)) for f in (np.fmax, np.fmin))
         largest = max(top, -bottom)
-    limit = LARGEST_LOGIT * min(options.temperature, 1.0)
+    limit = LARGEST_LOGIT * min(method.temperature, 1.0)
     if largest > limit:
         raise InvalidInputError(
-            f"{what} reach {largest:g} in size; at temperature {options.temperature:g} the most is {limit:g}."
+            f"{what} reach {largest:g} in size; at temperature {method.temperature:g} the most is {limit:g}."
             " Clip them, or divide them by a number."
         )

@@ -15,10 +15,11 @@ from consilience._validation import check_count, check_packed_logits
 from consilience._words import shorten
 from consilience.exceptions import ConvergenceWarning, CoverageWarning, warn
 from consilience.kernels.arrays import Floats
+from consilience.kernels.unify.packed import make_layout
 from consilience.kernels.unify.temperature import fit_temperature, is_at_bound
 from consilience.labels import LabelSpace
-from consilience.soft_labels.estimate import estimate_soft_labels
-from consilience.soft_labels.methods import spread_out
+from consilience.methods import CE
+from consilience.soft_labels.methods import estimate_rows, spread_out
 
 __all__ = ["agreement_temperatures", "divide_by_temperatures"]
 
@@ -192,7 +193,8 @@ def _estimate(
         return _Estimate(np.nan, 0.0)
     masked = present[both]
     masked[:, space.block(i)] = np.nan
-    Q = estimate_soft_labels(masked, space, "ce", temperature=1.0, off_set=True)
+    layout = make_layout(space.columns, space.offsets, space.n_classes)
+    Q, _ = estimate_rows(masked, layout, CE(temperature=1.0, off_set=True))
     # Classes that none of the others knows, and those of other groups, have mass by default: no votes.
     known = answered[both].astype(np.float32) @ (space.mask & others).T.astype(np.float32) > 0
     group = connected_classes(space.columns, space.offsets, space.n_classes)

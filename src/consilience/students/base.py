@@ -20,7 +20,7 @@ from consilience._dataset_rows import read_rows
 from consilience._tables import as_values, column_names, columns_of, in_order, is_numeric, is_table, kind_of
 from consilience._validation import check_fitted, take_rows
 from consilience.exceptions import InvalidInputError
-from consilience.files.card import Card, carded
+from consilience.files.card import KEY, Card, carded
 from consilience.files.export import (
     TOLERANCE,
     check_export,
@@ -29,7 +29,8 @@ from consilience.files.export import (
     write_model,
 )
 from consilience.files.preprocess import ImagePreprocess
-from consilience.files.record import KEY
+from consilience.inspect.evaluate import evaluate, score
+from consilience.inspect.report import report
 from consilience.kernels.linear_model import sharpen
 from consilience.rows import as_rows
 from consilience.students.provenance import describe_fit, describe_model
@@ -68,6 +69,7 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
     teachers_: list[Teacher]
     student_: Any
     seconds_: dict[str, float]
+    score, evaluate, report = score, evaluate, report
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return probabilities (n, L) in the order of `classes_`, at temperature 1.
@@ -260,10 +262,9 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
         check_fitted(self, "student_")
 
     def __sklearn_clone__(self) -> Self:
-        # A plain clone would also clone, and so un-fit, the scikit-learn teachers in the list.
-        params = self.get_params(deep=False)
-        params["student"] = clone(self.student, safe=False)
-        return type(self)(**params)
+        # a plain clone would also clone, and so un-fit, the scikit-learn teachers in the list
+        params = self.get_params(deep=False).items()
+        return type(self)(**{k: v if k == "teachers" else clone(v, safe=False) for k, v in params})
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "student_")

@@ -7,13 +7,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._progress import Progress
 from consilience._tables import as_values
 from consilience._validation import check_choice, check_temperature, n_rows, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.linear_model import inverse
+from consilience.run import Run, resolve_run
 from consilience.students.base import Origin, StudentClassifier, timed
-from consilience.students.estimator import LOSSES, Loss
 from consilience.students.make import make_student
 from consilience.students.training import encode_validation, encoder_of, fit_student, read_soft_labels
 
@@ -38,14 +37,10 @@ class SoftLabelClassifier(StudentClassifier):
     temperature : float
         The temperature T of the soft labels, from 1e-6 to 1e6: 1 unless you softened them, as `Unifier` does.
         Probabilities are given at T = 1.
-    loss : {"cross-entropy", "collision"}
-        What the student minimises; see `Unifier`.
-    threshold : float
-        For scikit-learn students: leave out classes of a row that are less probable than this.
-    progress : callable, optional
-        Called with (task, done, total) during long work.
     random_state : int, RandomState or None
         Makes the student reproducible.
+    run : Run, optional
+        How the work is run: progress.
 
     Attributes
     ----------
@@ -81,19 +76,15 @@ class SoftLabelClassifier(StudentClassifier):
         classes: Any = None,
         balance: Literal["sqrt"] | bool = False,
         temperature: float = 1.0,
-        loss: Loss = "cross-entropy",
-        threshold: float = 0.01,
-        progress: Progress | None = None,
         random_state: Any = None,
+        run: Run | None = None,
     ) -> None:
         self.student = student
         self.classes = classes
         self.balance = balance
         self.temperature = temperature
-        self.loss = loss
-        self.threshold = threshold
-        self.progress = progress
         self.random_state = random_state
+        self.run = run
 
     def fit(self, X: Any, y: Any) -> SoftLabelClassifier:
         """Train the student.
@@ -107,7 +98,7 @@ class SoftLabelClassifier(StudentClassifier):
             out.
         """
         check_choice("balance", self.balance, (False, True, "sqrt"))
-        check_choice("loss", self.loss, LOSSES)
+        run = resolve_run(self.run)
         temperature = check_temperature(self.temperature)
         if y is None:
             raise InvalidInputError(
@@ -120,14 +111,7 @@ class SoftLabelClassifier(StudentClassifier):
             raise InvalidInputError(f"y has {len(Q)} rows and X has {rows}.")
         if rows == 0:
             raise InvalidInputError("X has no rows; the student needs some to learn from.")
-        student = make_student(
-            self.student,
-            threshold=self.threshold,
-            loss=self.loss,
-            X=X,
-            progress=self.progress,
-            random_state=self.random_state,
-        )
+        student = make_student(self.student, X=X, progress=run.progress, random_state=self.random_state)
         encode_validation(student, encoder_of(classes))
         known = ~np.isnan(Q[:, 0])
         if not known.all():
@@ -141,9 +125,9 @@ class SoftLabelClassifier(StudentClassifier):
                 read.rows,
                 Q,
                 weights,
-                loss=self.loss,
+                loss=student.loss,
                 temperature=temperature,
-                progress=self.progress,
+                progress=run.progress,
             )
         # only now, so that a fit that fails changes nothing
         self.classes_, self.class_weights_, self.seconds_ = classes, class_weights, seconds

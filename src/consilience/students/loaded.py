@@ -15,10 +15,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from consilience._validation import n_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
-from consilience.files.card import Card, find_card
+from consilience.files.card import Card, find_card, read_made
 from consilience.files.ngram_model import is_text_model
-from consilience.files.record import read_made
-from consilience.inspect.truth import read_truth
+from consilience.inspect.evaluate import read_truth
 from consilience.labels import LabelSpace
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.onnx import Onnx

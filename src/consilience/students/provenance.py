@@ -1,4 +1,4 @@
-"""What a saved classifier says about how it was made: see `consilience.files.record`."""
+"""What a saved classifier says about how it was made: see `consilience.files.card`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from consilience._validation import n_rows
 from consilience._version import __version__
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
-from consilience.files.record import date_now, figures, jsonable, settings_of
-from consilience.files.row_hash import rows_sha256
+from consilience.files.card import date_now, figures, jsonable, rows_sha256, settings_of
 from consilience.students.estimator import student_name
 from consilience.teachers import Teacher
 from consilience.teachers.model_folder import source_sha256
@@ -51,7 +50,7 @@ def describe_model(
         The fitted student.
     teachers : sequence of Teacher or None
     measured : Evaluation, mapping or None
-        See `consilience.files.record.figures`.
+        See `consilience.files.card.figures`.
     """
     about = {"version": __version__, "date": date_now(), **fit, "student": student_name(student)}
     if teachers is not None:

@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 from consilience._validation import n_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, InvalidInputError
-from consilience.files.card import Card, card_path, read_card
+from consilience.files.card import Card, card_path, data_hash, read_card, read_made, rows_sha256
 from consilience.files.disk import file_sha256
 from consilience.files.ngram_model import read_model
-from consilience.files.record import data_hash, read_made
-from consilience.files.row_hash import rows_sha256
 from consilience.students.loaded import LoadedClassifier
 from consilience.teachers import as_teacher
 from consilience.teachers.address import address_name, is_address

@@ -17,10 +17,8 @@ from consilience._optional import require
 from consilience._validation import n_rows
 from consilience._words import shorten
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError, warn
-from consilience.files.arrays import ArrayFileError, NpyFile, NpzFile, open_npy
-from consilience.files.card import Card
-from consilience.files.record import data_hash
-from consilience.files.row_hash import rows_sha256
+from consilience.files.arrays import ArrayFileError, NpyFile, open_npy, open_npz
+from consilience.files.card import Card, data_hash, rows_sha256
 from consilience.labels import read_labels
 from consilience.options import number, option, takes
 from consilience.teachers.base import (
@@ -361,7 +359,7 @@ def _read_npy(path: Path, name: str, output: Output) -> Stored:
 
 
 def _read_npz(path: Path, name: str, output: Output) -> Stored:
-    with _reading(name), NpzFile(path) as archive:
+    with _reading(name), open_npz(path) as archive:
         found = [key for key in _NPZ_SCORES if key in archive.names]
         if len(found) > 1 and output != "auto":
             found = [key for key in found if _NPZ_SCORES[key] == output]

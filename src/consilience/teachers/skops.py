@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from consilience._optional import require
 from consilience._words import visible
 from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError, shown
-from consilience.files.arrays import ArrayFileError, NpzFile
+from consilience.files.arrays import ArrayFileError, open_npz
 from consilience.files.disk import read_bytes
 from consilience.files.strict_json import parse_json
 from consilience.options import takes
@@ -190,7 +190,7 @@ def _refused(source: Path, why: str) -> UnsafeFileError:
 
 def _check_content(data: bytes, source: Path) -> set[str]:
     """Return the types in a file; raise where one is not allowed, or where an array is not what it says."""
-    with NpzFile(source, file=io.BytesIO(data)) as archive:
+    with open_npz(source, file=io.BytesIO(data)) as archive:
         if _SCHEMA not in archive.names:
             raise InvalidInputError(f"{source.name} has no {_SCHEMA}.")
         schema = parse_json(archive.read_bytes(_SCHEMA, MAX_SCHEMA), _SCHEMA, foreign=True)

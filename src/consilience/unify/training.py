@@ -2,96 +2,200 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
-from consilience._progress import silent
+from consilience.collision.pseudo_labels import collision_pseudo_labels
+from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
+from consilience.kernels.collision.entropy import responsibilities, weigh
+from consilience.kernels.collision.fair_labels import fair_prices, labels_at_prices
 from consilience.kernels.linear_model import inverse
+from consilience.labels import LabelSpace
+from consilience.methods import MFLF, Auto, Method
 from consilience.rows import memory_budget, new_array
 from consilience.rows.targets import TargetRows
 from consilience.run import Run
-from consilience.scoring.ray_options import read_options
-from consilience.scoring.store import as_store
+from consilience.scoring import as_store, engine_options
 from consilience.students.base import StudentRows, as_student_sees
 from consilience.students.checkpoints import checkpoint_folder
 from consilience.students.training import fit_network, fit_student_by_passes
-from consilience.unify.answers import Answers, with_labels_as_teacher
-from consilience.unify.self_labels import own_labels
 
 if TYPE_CHECKING:
-    from consilience.unify.unifier import Unifier
+    from consilience.unify.unifier import Estimate
+
+# The logit of a known label, in units of teacher logits at temperature 1: log-odds of about 1e6 : 1.
+LABEL_LOGIT = 14.0
+# Weight of fairness in a student's own labels: on the digits trials, 1 to 100 hardly differ.
+LAM = 10.0
+# Rows from which the prices of the classes are found.
+SAMPLE_ROWS = 2**14
 
 
 def train(
-    unifier: Unifier, student: Any, read: StudentRows, answers: Answers, Q: NDArray[Any], run: Run
+    found: Estimate, student: Any, read: StudentRows, balance: Any, run: Run
 ) -> tuple[Floats | None, NDArray[Any] | None]:
-    """Fit the student to soft labels Q (n, L); return the balancing weights, and its pseudo-labels."""
-    as_seen = partial(as_student_sees, student, names=read.names, encoder=read.encoder)
-    rows, covered, L = answers.rows, answers.covered, Q.shape[1]
+    """Fit the student to the soft labels; return the balancing weights, and its fair pseudo-labels."""
+    Q, rows, covered = np.asanyarray(found.soft_labels), found.rows, found.covered
+    as_seen, L = partial(as_student_sees, student, names=read.names, encoder=read.encoder), Q.shape[1]
     mean = np.asarray(np.mean(Q, axis=0, dtype=np.float64, where=covered[:, None]))
-    balances = unifier.balance in (True, "sqrt") or (
-        unifier.balance == "auto" and not answers.space.identical
-    )
-    class_weights = inverse(mean) if balances else None
-    if unifier.balance == "sqrt":
-        class_weights = np.sqrt(inverse(mean))
+    class_weights = None
+    if balance in (True, "sqrt") or (balance == "auto" and not found.space.identical):
+        class_weights = np.sqrt(inverse(mean)) if balance == "sqrt" else inverse(mean)
     # with these the mean weight of a row is one, so learning rates mean the same as without weights
     weights = np.ones(L) if class_weights is None else class_weights / (class_weights * mean).sum()
     key = "" if run.cache is None else blake2b(np.ascontiguousarray(Q).data, digest_size=16).hexdigest()
-    targets = TargetRows(rows, Q, None, covered, as_seen)
-    _fit(unifier, student, targets, weights, run, key)
-    if not unifier.self_label:
+
+    def fit(key: str, class_weights: Floats, labels: NDArray[Any], row_weights: Any = None) -> None:
+        with checkpoint_folder(as_store(run.cache, run.cache_limit), key) as folder:
+            fit_student_by_passes(
+                student,
+                TargetRows(rows, labels, row_weights, covered, as_seen),
+                class_weights,
+                loss=student.loss,
+                temperature=found.method.temperature,
+                progress=run.progress,
+                memory=memory_budget(run),
+                checkpoint=folder,
+                key=key,
+                on_ray=engine_options(run),
+            )
+
+    fit(key, weights, Q)
+    if not student.self_label:
         return class_weights, None
     share = mean * weights / (mean * weights).sum()  # an equal one, with balancing
-    own = own_labels(student, as_seen, answers, Q, weights, share, unifier.resolved_temperature, run)
-    targets = TargetRows(rows, own.targets, own.row_weights, covered, as_seen)
-    _fit(unifier, student, targets, np.ones(L), run, f"{key}-own")
-    return class_weights, own.labels
+    fair, labels, row_weights = own_labels(found, student, as_seen, weights, share, run)
+    fit(f"{key}-own", np.ones(L), labels, row_weights)
+    return class_weights, fair
 
 
-def _fit(
-    unifier: Unifier, student: Any, targets: TargetRows, class_weights: Floats, run: Run, key: str
-) -> None:
-    with checkpoint_folder(as_store(run.cache, run.cache_limit), key) as folder:
-        fit_student_by_passes(
-            student,
-            targets,
-            class_weights,
-            loss=unifier.loss,
-            temperature=unifier.resolved_temperature,
-            progress=run.progress,
-            memory=memory_budget(run),
-            checkpoint=folder,
-            key=key,
-            on_ray=read_options(run.engine_options),
+def own_labels(
+    found: Estimate,
+    student: Any,
+    as_seen: Callable[[Any], Any],
+    class_weights: Floats,
+    share: Floats,
+    run: Run,
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return what a fitted student learns next: its predictions, made fair, and mixed with the soft labels.
+
+    The prices that make labels fair come from a random sample of rows; see `labels_at_prices`. Known labels
+    are kept.
+
+    Parameters
+    ----------
+    found : Estimate
+    student : fitted student
+    as_seen : callable
+        From rows to what the student sees of them.
+    class_weights, share : (L,) array
+        With what the student has learnt classes, and which share of the rows each shall have.
+    run : Run
+
+    Returns
+    -------
+    fair : (n, L) array
+        Fair pseudo-labels; NaN in rows of which nothing is known.
+    targets : (n, L) array
+        The mean of these and of the soft labels.
+    row_weights : (n,) array
+    """
+    rows, Q = found.rows, np.asanyarray(found.soft_labels)
+    n, L = Q.shape
+
+    def find(X: Any, where: Any) -> tuple[Floats, Floats, Floats]:
+        """Return predictions times soft labels (b, L), weighted soft labels (b, L) and their mass (b,)."""
+        labels, mass = weigh(np.asarray(Q[where], dtype=np.float64), class_weights)
+        if student.scores == "logits":
+            logits = student.predict_logits(as_seen(X))
+            proba = np.asarray(softmax(logits / found.method.temperature, axis=1))
+        else:
+            proba = student.predict_all(as_seen(X), L)
+        return responsibilities(proba, labels), labels, mass
+
+    some = rows.sample_rows(SAMPLE_ROWS)
+    some = some[found.covered[some]]
+    sigma = find(rows.take(some), some)[0]
+    fair = collision_pseudo_labels(sigma, LAM, prior=share, fixed=found.labels[some]).labels
+    prices = fair_prices(fair, share, LAM)
+    every, targets, row_weights = new_array((n, L), run), new_array((n, L), run), new_array((n,), run)
+    for block in rows.blocks():
+        sigma, labels, mass = find(block.X, block.rows)
+        fair, known = labels_at_prices(sigma, prices), found.labels[block.rows]
+        fair[known >= 0] = np.eye(L)[known[known >= 0]]
+        both = (fair + labels * mass[:, None]) / 2
+        targets[block.rows], row_weights[block.rows] = weigh(both, np.ones(L))
+        fair[~found.covered[block.rows]] = np.nan
+        every[block.rows] = fair
+    return every, targets, row_weights
+
+
+def method_with_loss(method: Method, balance: Any) -> Method:
+    """Return the method whose loss a network learns; raise if it has none, or an option needs soft labels."""
+    if not method.has_loss:
+        raise InvalidInputError(
+            "{argument} has no loss of its own that a network could learn; use {remedy}.",
+            argument="method",
+            value=method.name,
+            remedy=("train", "estimate"),
         )
+    kept = {"teacher_temperatures"} if isinstance(method, Auto) else {"teacher_temperatures", "temperature"}
+    given = {} if balance == "auto" else {"balance": balance}
+    for name, option in method.declared().items():
+        if name not in kept and getattr(method, name) != option.default:
+            given[name] = getattr(method, name)
+    for name, value in given.items():
+        if value:
+            raise InvalidInputError(
+                "{argument} needs soft labels; use {remedy}.",
+                argument=name,
+                value=value,
+                remedy=("train", "estimate"),
+            )
+    if isinstance(method, Auto):
+        return MFLF(teacher_temperatures=method.teacher_temperatures)
+    return method
 
 
-def train_backprop(unifier: Unifier, student: Any, read: StudentRows, answers: Answers, run: Run) -> None:
-    """Fit a torch student to the loss of the method. Known labels are one more teacher."""
+def train_backprop(found: Estimate, student: Any, read: StudentRows, run: Run) -> None:
+    """Fit a network to the loss of the method. Known labels are one more teacher."""
     from consilience.nn import BACKPROP_LOSSES
 
-    space, labels, rows = answers.space, answers.labels, answers.rows
-    known = bool((labels >= 0).any())
-    if known:
-        space = with_labels_as_teacher(space, answers.logits(slice(0, 0)), labels[:0])[0]
-    targets = new_array((len(rows), space.n_columns), run)
-    for i in range(rows.n_blocks):
-        part = rows.rows_of(i)
-        logits = answers.logits(part)
-        targets[part] = with_labels_as_teacher(answers.space, logits, labels[part])[1] if known else logits
+    space, labels, rows = found.space, found.labels, found.rows
+    if (labels >= 0).any():
+        lists, names = [*space.class_lists, space.classes], [*space.names, "known labels"]
+        space = LabelSpace(lists, names=names, disconnected="ignore")
+    targets, m = new_array((len(rows), space.n_columns), run), found.space.n_columns
+    for number in range(rows.n_blocks):
+        block = rows.rows_of(number)
+        targets[block, :m] = found.logits(block)
+        if space is not found.space:
+            _add_labels(targets[block], labels[block], m)
     as_seen = partial(as_student_sees, student, names=read.names, encoder=read.encoder)
     fit_network(
         student,
-        TargetRows(rows, targets, None, answers.covered, as_seen),
-        read_options(run.engine_options),
+        TargetRows(rows, targets, None, found.covered, as_seen),
+        engine_options(run),
         n_classes=space.n_classes,
-        criterion=BACKPROP_LOSSES[unifier.backprop_method](space, temperature=unifier.resolved_temperature),
-        progress=run.progress or silent,
+        criterion=BACKPROP_LOSSES[found.method.name](space, temperature=found.method.temperature),
+        progress=run.report,
         memory=memory_budget(run),
     )
+
+
+def _add_labels(targets: NDArray[Any], labels: NDArray[np.intp], m: int) -> None:
+    """Write the known labels (k,) to packed logits (k, m + L) as what one more teacher says.
+
+    It answers only on labelled rows, where the other teachers abstain. So no loss needs to know about labels.
+    """
+    known = np.flatnonzero(labels >= 0)
+    targets[:, m:] = np.nan
+    targets[known, :m] = np.nan
+    targets[known, m:] = LABEL_LOGIT * np.eye(targets.shape[1] - m)[labels[known]]

@@ -1,35 +1,42 @@
-"""Unify: one classifier over all classes out of many, from unlabelled data."""
+"""Unify: one classifier over all classes out of many, from unlabelled rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience._progress import Progress
-from consilience.exceptions import InvalidInputError
-from consilience.inspect.inspection import Inspection
+from consilience._validation import check_packed_logits
+from consilience.exceptions import CoverageWarning, InvalidInputError, warn
+from consilience.inspect.comparison import compare
+from consilience.inspect.explanation import disagreements, explain
+from consilience.inspect.matching import warn_of_names, warn_of_unused
 from consilience.kernels.arrays import Floats
-from consilience.labels import Disconnected, LabelSpace
-from consilience.rows import as_rows, memory_budget
-from consilience.run import Run
-from consilience.scoring import score
-from consilience.scoring.ray_options import read_options
-from consilience.soft_labels.estimate import Method, OwnMethod, method_name, resolve_temperature
+from consilience.kernels.unify.packed import floor_blocks
+from consilience.labels import LabelSpace
+from consilience.methods import Method
+from consilience.rows import Rows, as_rows, memory_budget, new_array
+from consilience.run import Run, resolve_run
+from consilience.scoring import engine_options, score, with_open_cache
+from consilience.soft_labels.estimate import fill_soft_labels
 from consilience.soft_labels.methods import spread_out
+from consilience.soft_labels.neighbours import N_NEIGHBORS, average_over_neighbours
+from consilience.soft_labels.solver import rows_to_compare
+from consilience.soft_labels.teacher_temperatures import agreement_temperatures, divide_by_temperatures
 from consilience.students.base import Origin, StudentClassifier, timed
-from consilience.students.estimator import Loss
+from consilience.students.expansion import Mlp
 from consilience.students.loaded import load
-from consilience.students.make import make_student
+from consilience.students.logistic import Logistic
+from consilience.students.make import is_torch_student, make_student
 from consilience.students.passes import check_student_streams
-from consilience.students.training import check_trains_on_ray
+from consilience.students.training import check_trains_on_ray, encode_validation
+from consilience.teachers import Teacher
 from consilience.teachers.given import open_teachers
-from consilience.unify.answers import Opened
-from consilience.unify.estimate import collect_answers, estimate, find_soft_labels
-from consilience.unify.settings import check_settings, describe_settings
-from consilience.unify.training import train, train_backprop
+from consilience.unify.options import UnifierOptions
+from consilience.unify.training import method_with_loss, train, train_backprop
 
 # Rows that show the names of columns, and from which an encoder of mixed columns learns: at most so many, and
 # about so many bytes, since images are large and a few show of what kind they are.
@@ -40,120 +47,87 @@ REFERENCE_ROWS = 2000
 __all__ = ["Unifier"]
 
 
-class Unifier(Inspection, StudentClassifier):
+@dataclass
+class Estimate:
+    """What the teachers say about rows, what else is known of them, and the soft labels made of it.
+
+    Attributes
+    ----------
+    method : Method
+    teachers : list of Teacher
+    space : LabelSpace
+    rows : Rows
+    raw : (n, m) array
+        Packed logits as the teachers gave them.
+    labels : (n,) array of int
+        The position of each known label, -1 without one.
+    covered : (n,) array of bool
+        Whether a teacher answers or a label is known.
+    n_abstentions, temperatures : (N,) array
+    soft_labels : (n, L) array or None
+    pool_weights : dict or None
+        The share of each estimate in the pool.
+    neighbor_weight : float
+    seconds : dict
+    """
+
+    method: Method
+    teachers: list[Teacher]
+    space: LabelSpace
+    rows: Rows
+    raw: NDArray[Any]
+    labels: NDArray[np.intp]
+    covered: NDArray[np.bool_]
+    n_abstentions: NDArray[np.intp]
+    temperatures: Floats
+    soft_labels: NDArray[Any] | None = None
+    pool_weights: dict[str, float] | None = None
+    neighbor_weight: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def logits(self, rows: Any) -> Floats:
+        """Return the packed logits (k, m) of some rows as methods take them: calibrated and smoothed."""
+        logits = np.ascontiguousarray(self.raw[rows], dtype=np.float64)
+        if (self.temperatures != 1).any():
+            logits = divide_by_temperatures(logits, self.temperatures, self.space)
+        return floor_blocks(logits, self.space.offsets, np.array([one.smoothing for one in self.teachers]))
+
+
+class Unifier(UnifierOptions, StudentClassifier):
     """Make one classifier over all classes out of classifiers that each know some.
 
     The teachers score the unlabelled rows of X. Their outputs become soft labels over the union of their
-    classes (or a loss, with ``train="backprop"``), and a student learns these.
-
-    Parameters
-    ----------
-    teachers : sequence, dict, Ranking or teacher
-        Fitted classifiers, torch modules, paths, arrays, functions...: whatever `as_teacher` takes without
-        further options, or teachers made with it. A list of them, a dict by name, what `rank_teachers`
-        returned (all that have a score), or a single one.
-    student : classifier, torch.nn.Module, factory, name or None
-        A scikit-learn classifier (see `threshold`), ``"logistic"``, ``"forest"``, ``"boosting"`` or
-        ``"mlp"``, a torch module or a factory of one, or a `consilience.students.Network` with training
-        options. For texts, ``"ngrams"`` or a `consilience.students.Ngrams`. None means ``"ngrams"`` for
-        texts and a two-layer network otherwise: in torch if it is installed, else in scikit-learn.
-    method : {"auto", "ranks", "mf-lf", "ce", "mf-p", "mf-lv", "sd"} or callable
-        How soft labels are estimated, or your own function: see `estimate_soft_labels`. ``"auto"`` pools
-        ranks with the paper's ``"mf-lf"`` and ``"ce"``, weighted by how well each predicts a teacher from the
-        others. With ``train="backprop"`` it means ``"mf-lf"``.
-    train : {"estimate", "backprop"}
-        Estimate soft labels, then train on them; or train a torch student on the method's own loss
-        (Sec. 3.5.1: CE-BP, MF-P-BP, MF-LV-BP, MF-LF-BP).
-    balance : {"auto", True, "sqrt", False}
-        Weight each class by the inverse of its mean soft label (Sec. 3.5.2). ``"auto"`` does so if the label
-        sets differ, and not if they are all equal: the paper's finding. ``"sqrt"`` takes the root of these
-        weights. It is for many classes, some of which hardly occur: with full weights the student would learn
-        them from the noise in the labels of other rows. Only with ``train="estimate"``.
-    temperature : float or "auto"
-        T of eq. (2), for the teachers' outputs and the student's alike; from 1e-6 to 1e6. Probabilities are
-        given at T = 1. ``"auto"`` is 1 for the methods ``"auto"`` and ``"ranks"``, and the paper's 3 for all
-        others.
-    loss : {"cross-entropy", "collision"}
-        What the student minimises with ``train="estimate"``. ``"collision"`` is the collision cross-entropy
-        (see `consilience.collision_cross_entropy`). With it, rows with uncertain soft labels get less weight:
-        the student decides between the classes that they leave possible. Its probabilities are nearer to 0
-        and 1. scikit-learn students are refitted a few times (see `Classifier`).
-    self_label : bool
-        Whether the student trains once more on its own findings. Its predictions times the soft labels enter
-        the fair pseudo-label problem (`collision_pseudo_labels`), and the student learns the mean of the
-        solution and the soft labels. Every class keeps its share of the rows: an equal one with balancing,
-        that of the soft labels without. Training takes twice as long. Only with ``train="estimate"`` and
-        ``loss="cross-entropy"``.
-    calibrate : {None, "agreement"}
-        Whether to divide each teacher's logits by its own temperature first, estimated from how often the
-        others agree with it: see `consilience.unify.agreement_temperatures`. Use it if some teachers are
-        surer of themselves than others, such as models of different makers.
-    off_set : bool
-        Off-set weighting: a teacher's weight on a row is the estimated mass of its own classes there; see
-        `estimate_soft_labels`. Only with ``method="ce"`` and ``train="estimate"``. Use it if each teacher
-        knows a small part of the classes.
-    n_neighbors : int, optional
-        Average the soft labels over this many nearest rows of X, 0 for none. Neighbours weigh up to one half,
-        and less if they often disagree: see docs/how/default.md. None means 10 with ``method="auto"`` if X is
-        made of numbers (up to 100,000 rows and 67 million entries) and the student is ``"logistic"`` or a
-        network, and 0 otherwise. Only with ``train="estimate"``.
-    tol, max_iter : float and int, optional
-        When the solver of soft labels stops; see `estimate_soft_labels`. None takes the method's own rule.
-        Only with ``train="estimate"``.
-    aliases : mapping, optional
-        Other names of classes: ``{"automobile": "car"}``; `suggest_aliases` finds some.
-    disconnected : {"warn", "error", "ignore"}
-        What to do if teachers fall into groups that share no class: see `LabelSpace`. The methods ``"auto"``
-        and ``"ranks"`` compare such groups, if every class occurs in X.
-    smoothing : float
-        A teacher of k classes gives each of them a probability of at least smoothing / k. What a model says
-        about classes it rules out is noise, and exact zeros (from forests, say) would dominate the logits.
-        0 takes the teachers' outputs as they are, as the paper does.
-    threshold : float
-        For scikit-learn students: leave out classes of a row that are less probable than this. Networks, and
-        students that learn soft labels themselves, such as ``"ngrams"``, leave none out.
-    memory : int or str, optional
-        How much memory the work may take, such as ``"2GB"``; by default a quarter of the machine's. If it
-        would take more, X is read block by block: see docs/large-data.md.
-    cache : path or ScoreStore, optional
-        A folder that keeps the teachers' outputs for each row. Another fit on the same rows asks no teacher
-        again, and a fit that was stopped continues where it was; see docs/cache.md.
-    cache_limit : float or str, optional
-        Most bytes of the cache, such as ``"20GB"``: what was not used for longest is deleted beyond it.
-    batch_size : int
-        Rows per call of a teacher.
-    engine : {"local", "ray"}
-        Where teachers run: on this machine, or on a Ray cluster, which also is chosen for a Ray dataset.
-    engine_options : dict, optional
-        For "ray": `address`, `workers`, `timeout`, `teachers`, `train_workers`; see docs/ray.md.
-    progress : callable, optional
-        Called with (task, done, total) during long work.
-    random_state : int, RandomState or None
-        Makes the student reproducible.
+    classes, and a student learns these (or a network the loss of a method, with ``train="backprop"``).
 
     Attributes
     ----------
     classes_ : (L,) array
         The union of the teachers' classes, sorted.
+    method_ : Method
+        The method, with its options.
     soft_labels_ : (n, L) array or None
-        The estimated soft labels at temperature T; None with ``train="backprop"``.
+        The estimated soft labels at the temperature of the method; None with ``train="backprop"``.
     class_weights_ : (L,) array or None
         The balancing weights, where balancing is on.
     pseudo_labels_ : (n, L) array or None
-        With `self_label`, the fair pseudo-labels; NaN in rows that the student does not see.
+        With ``self_label`` of the student, the fair pseudo-labels; NaN in rows that it does not see.
     pool_weights_ : dict or None
         With ``method="auto"``, the share of each estimate in the pool.
     neighbor_weight_ : float
         What the neighbours weigh in the soft labels of a row; 0 without them.
     temperatures_ : (N,) array
-        What each teacher's logits were divided by: 1 without `calibrate`.
+        What each teacher's logits were divided by: 1 without ``teacher_temperatures`` of the method.
     label_space_ : LabelSpace
     teachers_ : list of Teacher
     student_ : the fitted student
     seconds_ : dict
         How long scoring, calibration, soft labels and training took.
+    covered_ : (n,) array of bool
+        On which rows a teacher answered or a label was known: the student saw these.
     n_abstentions_ : (N,) array of int
         On how many rows each teacher abstained.
+    reference_ : (r, m) array
+        The packed logits of up to 2,000 rows, calibrated and smoothed.
     n_iter_ : int or None
         Epochs or iterations of the student, if it counts them.
     n_features_in_ : int
@@ -176,62 +150,8 @@ class Unifier(Inspection, StudentClassifier):
     ([0, 1, 2], True)
     """
 
-    def __init__(
-        self,
-        teachers: Any,
-        student: Any = None,
-        method: Method | OwnMethod = "auto",
-        train: Literal["estimate", "backprop"] = "estimate",
-        balance: Literal["auto", "sqrt"] | bool = "auto",
-        temperature: float | Literal["auto"] = "auto",
-        loss: Loss = "cross-entropy",
-        *,
-        self_label: bool = False,
-        calibrate: Literal["agreement"] | None = None,
-        off_set: bool = False,
-        n_neighbors: int | None = None,
-        tol: float | None = None,
-        max_iter: int | None = None,
-        aliases: Mapping[Any, Any] | None = None,
-        disconnected: Disconnected = "warn",
-        smoothing: float = 0.001,
-        threshold: float = 0.01,
-        memory: Any = None,
-        cache: Any = None,
-        cache_limit: float | str | None = None,
-        batch_size: int = 4096,
-        engine: Literal["local", "ray"] = "local",
-        engine_options: Mapping[str, Any] | None = None,
-        progress: Progress | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.teachers = teachers
-        self.student = student
-        self.method = method
-        self.train = train
-        self.balance = balance
-        self.temperature = temperature
-        self.loss = loss
-        self.self_label = self_label
-        self.calibrate = calibrate
-        self.off_set = off_set
-        self.n_neighbors = n_neighbors
-        self.tol = tol
-        self.max_iter = max_iter
-        self.aliases = aliases
-        self.disconnected = disconnected
-        self.smoothing = smoothing
-        self.threshold = threshold
-        self.memory = memory
-        self.cache = cache
-        self.cache_limit = cache_limit
-        self.batch_size = batch_size
-        self.engine = engine
-        self.engine_options = engine_options
-        self.progress = progress
-        self.random_state = random_state
-
     load = staticmethod(load)
+    compare, explain, disagreements = compare, explain, disagreements
 
     def fit(self, X: Any, y: Any = None, *, logits: ArrayLike | None = None) -> Unifier:
         """Score X by every teacher and train the student.
@@ -249,56 +169,54 @@ class Unifier(Inspection, StudentClassifier):
         logits : (n, m) array, optional
             The teachers' outputs for X, from `score_teachers`: score once to compare methods.
         """
-        run, opened, rows = self.prepare(), self.open_teachers(), as_rows(X)
+        run = self._start()
+        teachers, space = self.open_teachers()
+        rows = as_rows(X)
         few = max(1, min(SHOWN_ROWS, SHOWN_BYTES // max(1, rows.n_bytes // max(1, len(rows)))))
-        some = (
-            rows.take(rows.sample_rows(few)) if len(rows) else rows.given
-        )  # names and encoding come from these
-        student = self._make_student(some)
-        check_trains_on_ray(student, read_options(run.engine_options))
+        # names and encoding come from these
+        some = rows.take(rows.sample_rows(few)) if len(rows) else rows.given
+        student = self._make_student(some, run)
         if not rows.held or run.memory is not None:
-            check_student_streams(
-                student, len(rows), rows.n_bytes, opened.space.n_classes, memory_budget(run)
-            )
+            budget = memory_budget(run)
+            check_student_streams(student, len(rows), rows.n_bytes, space.n_classes, budget)
         read = self._read_rows(student, some)
-        seconds: dict[str, float] = {}
-        answers = collect_answers(self, rows, y, logits, opened, run, seconds, student)
-        found = find_soft_labels(self, answers, run, seconds) if self.train == "estimate" else None
+        backprop = student.train == "backprop"
+        method = self.resolved("method")
+        if backprop:
+            method = method_with_loss(method, self.balance)
+        found = collect(method, teachers, space, rows, y, logits, run, student)
+        if not backprop:
+            make_soft_labels(found, self._neighbours(method), run)
         class_weights = pseudo_labels = None
-        with timed(seconds, "training"):
-            if found is None:
-                train_backprop(self, student, read, answers, run)
+        with timed(found.seconds, "training"):
+            if backprop:
+                train_backprop(found, student, read, run)
             else:
-                class_weights, pseudo_labels = train(self, student, read, answers, found.soft_labels, run)
+                class_weights, pseudo_labels = train(found, student, read, self.balance, run)
         # at the end: a fit that fails leaves what was learnt before as it was
-        self.teachers_, self.label_space_ = opened
-        self.classes_ = opened.space.classes
-        self.n_abstentions_ = answers.n_abstentions
-        self.temperatures_ = answers.temperatures
-        self.soft_labels_: NDArray[Any] | None
-        self.pool_weights_: dict[str, float] | None
-        self.soft_labels_, self.pool_weights_, self.neighbor_weight_ = found or (None, None, 0.0)
-        self.class_weights_: Floats | None = class_weights
-        self.pseudo_labels_: NDArray[Any] | None = pseudo_labels
-        self.seconds_ = seconds
-        self._covered = answers.covered
-        self._reference = answers.logits(spread_out(np.arange(len(rows)), REFERENCE_ROWS))
-        self._temperature = self.resolved_temperature
-        self._about = describe_settings(self)
+        self.teachers_, self.label_space_, self.classes_ = teachers, space, space.classes
+        self.method_ = method
+        self.covered_, self.n_abstentions_ = found.covered, found.n_abstentions
+        self.temperatures_, self.seconds_ = found.temperatures, found.seconds
+        self.soft_labels_, self.pool_weights_ = found.soft_labels, found.pool_weights
+        self.neighbor_weight_ = found.neighbor_weight
+        self.class_weights_, self.pseudo_labels_ = class_weights, pseudo_labels
+        self.reference_ = found.logits(spread_out(np.arange(len(rows)), REFERENCE_ROWS))
         self._keep_student(student, some, read, n_rows=None if few >= len(rows) else len(rows))
         return self
 
     def label_space(self) -> LabelSpace:
         """Return the label space of the teachers: its classes are the columns of what `estimate` returns."""
-        self.prepare()
-        return self.open_teachers().space
+        self.check_options()
+        return self.open_teachers()[1]
 
     def score_teachers(self, X: Any) -> NDArray[Any]:
         """Return the packed logits (n, m) of all teachers, for `fit` and `estimate`.
 
         They are float32; of rows that do not fit in memory they are mapped from a temporary file.
         """
-        return score(*self.open_teachers(), as_rows(X), self.prepare())
+        run = self._start()
+        return score(*self.open_teachers(), as_rows(X), run)
 
     def estimate(self, X: Any, y: Any = None, *, logits: ArrayLike | None = None) -> NDArray[Any]:
         """Return soft labels (n, L) for X without training a student; parameters as in `fit`.
@@ -306,61 +224,184 @@ class Unifier(Inspection, StudentClassifier):
         Columns are in the order of ``label_space().classes``. They are float32; of rows that do not fit in
         memory they are mapped from a temporary file.
         """
-        return np.asanyarray(estimate(self, X, y, logits).soft_labels)
+        return np.asanyarray(self.make_estimate(X, y, logits).soft_labels)
 
-    def prepare(self) -> Run:
-        """Check all options, and return how the work is run."""
-        check_settings(self)
-        return Run(
-            memory=self.memory,
-            cache=self.cache,
-            cache_limit=self.cache_limit,
-            rows_per_call=self.batch_size,
-            engine=self.engine,
-            engine_options=self.engine_options,
-            progress=self.progress,
-        )
+    def make_estimate(self, X: Any, y: Any = None, logits: ArrayLike | None = None) -> Estimate:
+        """Return what `estimate` returns, and how it was made."""
+        run, method = self._start(), self.resolved("method")
+        found = collect(method, *self.open_teachers(), as_rows(X), y, logits, run)
+        make_soft_labels(found, self._neighbours(method), run)
+        return found
 
-    def open_teachers(self) -> Opened:
+    def open_teachers(self) -> tuple[list[Teacher], LabelSpace]:
         """Return the teachers, and their label space."""
         opened = open_teachers(self.teachers)
         classes = [teacher.classes for teacher in opened.teachers]
-        return Opened(
-            opened.teachers,
-            LabelSpace(classes, self.aliases, names=opened.names, disconnected=self.disconnected),
-        )
+        space = LabelSpace(classes, self.aliases, names=opened.names, disconnected=self.disconnected)
+        return opened.teachers, space
 
-    def _make_student(self, X: Any) -> Any:
+    def _start(self) -> Run:
+        """Check all options, and return how the work is run."""
+        self.check_options()
+        run = resolve_run(self.run)
+        engine_options(run)
+        return with_open_cache(run)
+
+    def _make_student(self, X: Any, run: Run) -> Any:
         """Return the unfitted student for rows like X; see `make_student`."""
-        student = make_student(
-            self.student,
-            threshold=self.threshold,
-            loss=self.loss,
-            X=X,
-            progress=self.progress,
-            random_state=self.random_state,
-        )
-        if self.train == "backprop" and student.scores == "probabilities":
+        student = make_student(self.student, X=X, progress=run.progress, random_state=self.random_state)
+        check_trains_on_ray(student, engine_options(run))
+        if student.self_label and (student.train, student.loss) != ("estimate", "cross-entropy"):
             raise InvalidInputError(
-                "{argument} needs a torch student; use {remedy}.",
+                "self_label=True needs train='estimate' and loss='cross-entropy'; "
+                f"they are {student.train!r} and {student.loss!r}."
+            )
+        if student.train == "backprop" and student.loss != "cross-entropy":
+            raise InvalidInputError(
+                f"{{argument}} has the method's own loss; use {{remedy}} with {student.loss!r}.",
                 argument="train",
                 value="backprop",
                 remedy=("train", "estimate"),
             )
         return student
 
-    @property
-    def backprop_method(self) -> str:
-        """The method whose loss a student is trained on."""
-        return "mf-lf" if self.method == "auto" else method_name(self.method)
+    def _neighbours(self, method: Method) -> int | None:
+        """Return over how many neighbours to average; None if it is 10, where rows can be compared.
 
-    @property
-    def resolved_temperature(self) -> float:
-        """The temperature as a number."""
-        return resolve_temperature("mf-lf" if self.train == "backprop" else self.method, self.temperature)
+        By default, this is done where it was measured to help: for the method ``"auto"``, and for students
+        that are linear models or networks. Trees average over near rows themselves.
+        """
+        student = self.student
+        if method.n_neighbors is not None:
+            return method.n_neighbors
+        if student is None or isinstance(student, str):
+            helps = student in (None, "logistic", "mlp", "torch")
+        else:
+            factory = callable(student) and not hasattr(student, "predict_proba")
+            helps = factory or is_torch_student(student) or isinstance(student, Logistic | Mlp)
+        return None if helps else 0
 
     def _student_temperature(self) -> float:
-        return self._temperature
+        return float(self.method_.temperature)
 
     def _origin(self) -> Origin:
-        return Origin(f"Unified from {len(self.teachers_)} teachers.", self._about)
+        about = {
+            "method": self.method_.name,
+            "train": self.student_.train,
+            "temperature": f"{self.method_.temperature:g}",
+        }
+        for name, option in self.method_.declared().items():
+            value = getattr(self.method_, name)
+            if not option.required and name not in ("temperature", "n_neighbors") and value != option.default:
+                about[name] = str(value)
+        if self.neighbor_weight_:
+            about["neighbor_weight"] = f"{self.neighbor_weight_:.3g}"
+        return Origin(f"Unified from {len(self.teachers_)} teachers.", about)
+
+
+def collect(
+    method: Method,
+    teachers: list[Teacher],
+    space: LabelSpace,
+    rows: Rows,
+    y: Any,
+    logits: Any,
+    run: Run,
+    student: Any = None,
+) -> Estimate:
+    """Score all rows, unless `logits` are given, and collect what is known about each row."""
+    seconds: dict[str, float] = {}
+    with timed(seconds, "scoring"):
+        labels = _read_labels(y, len(rows), space, student)  # first: teachers may take hours
+        if logits is None:
+            raw: NDArray[Any] = score(teachers, space, rows, run)
+        elif hasattr(logits, "toarray") or getattr(logits, "shape", None) != (len(rows), space.n_columns):
+            raw = check_packed_logits(logits, space, len(rows))
+        else:  # they may be mapped, so they are checked by blocks
+            raw = np.asanyarray(logits)
+        covered, n_abstentions = _coverage(raw, rows, space, labels)
+    some = rows_to_compare(*raw.shape)
+    compared = np.asarray(raw if some is None else raw[some], dtype=np.float64)
+    warn_of_names(compared, space)
+    temperatures = np.ones(space.n_teachers)
+    if method.teacher_temperatures is not None:
+        with timed(seconds, "calibration"):
+            temperatures = agreement_temperatures(compared, space, progress=run.report)
+    return Estimate(
+        method, teachers, space, rows, raw, labels, covered, n_abstentions, temperatures, seconds=seconds
+    )
+
+
+def _read_labels(y: Any, n_rows: int, space: LabelSpace, student: Any) -> NDArray[np.intp]:
+    """Return the position of each known label, -1 without one."""
+    if n_rows == 0:
+        raise InvalidInputError("X has no rows; the student needs some to learn from.")
+    # one number for all rows: of very many, the labels that nobody knows would fill the memory
+    labels = np.broadcast_to(np.intp(-1), n_rows) if y is None else space.encode(y)
+    if len(labels) != n_rows:
+        raise InvalidInputError(f"y has {len(labels)} rows and X has {n_rows}.")
+    encode_validation(student, partial(space.encode, where="y of validation"))
+    labels_given = y is not None or getattr(student, "validation", None) is not None
+    warn_of_unused(space, labels_given=labels_given)
+    return labels
+
+
+def _coverage(
+    raw: NDArray[Any], rows: Rows, space: LabelSpace, labels: NDArray[np.intp]
+) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+    """Return on which rows something is known, and how often each teacher abstains; check the logits."""
+    covered = labels >= 0
+    n_abstentions = np.zeros(space.n_teachers, dtype=np.intp)
+    for number in range(rows.n_blocks):
+        where = rows.rows_of(number)
+        try:
+            packed = check_packed_logits(raw[where], space)
+        except InvalidInputError as error:
+            raise error.moved(where.start) from None
+        answered = ~np.isnan(packed[:, space.offsets[:-1]])
+        covered[where] |= answered.any(axis=1)
+        n_abstentions += (~answered).sum(axis=0)
+    if not covered.any():
+        raise InvalidInputError("Every teacher abstains on every row of X; there is nothing to learn from.")
+    if not covered.all():
+        warn(
+            CoverageWarning(
+                f"Every teacher abstains on {int((~covered).sum())} of {len(covered)} rows; "
+                "the student does not see these."
+            )
+        )
+    return covered, n_abstentions
+
+
+def make_soft_labels(found: Estimate, n_neighbors: int | None, run: Run) -> None:
+    """Make soft labels of what the teachers say, block by block."""
+    with timed(found.seconds, "soft labels"):
+        Q = found.soft_labels = new_array((len(found.rows), found.space.n_classes), run)
+        some = rows_to_compare(*found.raw.shape)
+        found.pool_weights = fill_soft_labels(
+            Q,
+            found.logits,
+            found.logits(slice(None) if some is None else some),
+            found.space,
+            found.method,
+            ranked=some is None,
+            progress=run.report,
+        )
+        _pin(Q, found.labels)
+        if n_neighbors != 0:
+            found.neighbor_weight = average_over_neighbours(
+                found.rows,
+                Q,
+                found.covered,
+                n_neighbors or N_NEIGHBORS,
+                required=n_neighbors is not None,
+                progress=run.report,
+            )
+            _pin(Q, found.labels)
+
+
+def _pin(Q: NDArray[Any], labels: NDArray[np.intp]) -> None:
+    """Set soft labels (n, L) to the known labels, where there are any."""
+    known = np.flatnonzero(labels >= 0)
+    Q[known] = 0.0
+    Q[known, labels[known]] = 1.0

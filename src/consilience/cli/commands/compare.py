@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -75,15 +75,16 @@ def compare(
     from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.files import readers
-    from consilience.inspect.compare import METHODS
-    from consilience.soft_labels.estimate import METHOD_NAMES
+    from consilience.inspect.comparison import METHODS
+    from consilience.methods import METHODS as KNOWN
+    from consilience.run import Run
     from consilience.students.make import holds_texts
     from consilience.unify.unifier import Unifier
 
     if student is not None:
         check_choice("student", student, STUDENTS)
     for name in method or ():
-        check_choice("method", name, METHOD_NAMES)
+        check_choice("method", name, KNOWN)
     check_count("rows", rows, at_least=4)
     check_count("seed", seed, at_least=0)
     check_cache(cache, cache_limit)
@@ -95,37 +96,21 @@ def compare(
         unifier = Unifier(
             teachers,
             aliases=readers.read_aliases(aliases),
-            cache=cache,
-            cache_limit=cache_limit,
-            batch_size=batch_size,
             disconnected="ignore",  # the table says what this means
-            progress=progress,
             random_state=seed,
+            run=Run(cache=cache, cache_limit=cache_limit, rows_per_call=batch_size, progress=progress),
         )
         found = unifier.compare(
             X,
             y,
             methods=method or METHODS,
-            calibrate=(None,) if quick else (None, "agreement"),
+            teacher_temperatures=(None,) if quick else (None, "agreement"),
             self_label=(False,) if quick else (False, True),
             student=None if student == "auto" else student or default,
             max_rows=rows,
         )
     view = found.to_dict() | {"seed": seed}
-    (console.show_json if as_json else show_comparison)(view)
-
-
-def show_comparison(view: dict[str, Any]) -> None:
-    """Draw the result of `Comparison.to_dict`."""
-    from consilience.cli import console
-    from consilience.inspect.comparison import cells, headers, remarks, title
-
-    out = console.console()
-    out.print(f"[bold]{console.escape(title(view))}[/]")
-    table = console.plain_table(*headers(view))
-    for row in view["rows"]:
-        style = "bold" if row["name"] == view["recommended"] else None
-        table.add_row(*map(console.escape, cells(row, view)), style=style)
-    out.print(table)
-    for remark in (*remarks(view), view["recommendation"]):
-        out.print(console.escape(remark), soft_wrap=True)
+    if as_json:
+        console.show_json(view)
+    else:
+        console.console().print(console.escape(repr(found)), soft_wrap=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -84,7 +83,7 @@ def evaluate(
     from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.files import readers
-    from consilience.inspect.evaluate import evaluate_model
+    from consilience.inspect.evaluate import evaluate_teacher
     from consilience.rows import as_rows
     from consilience.run import Run
     from consilience.scoring.store import as_store
@@ -98,7 +97,7 @@ def evaluate(
     X = as_rows(read_data(data, opened, memory, drop), "--data").all(Run(memory=memory))
     y = readers.read_labels(labels, len(X), "--labels")
     with console.progress_bars(quiet=quiet) as progress:
-        found = evaluate_model(
+        found = evaluate_teacher(
             opened[0],
             X,
             y,
@@ -109,56 +108,14 @@ def evaluate(
             n_folds=folds,
             confidence=confidence,
             n_bins=bins,
-            batch_size=batch_size,
-            cache=store,
-            progress=progress,
+            run=Run(rows_per_call=batch_size, cache=store, progress=progress),
             random_state=seed,
             where="--labels",
         )
     if report is not None:
         found.report(report)
     view = {"model": str(model), **found.to_dict(), "seed": seed}
-    (console.show_json if as_json else show_evaluation)(view)
-
-
-def show_evaluation(view: Mapping[str, Any]) -> None:
-    """Draw the result of `Evaluation.to_dict`."""
-    from consilience._words import counted, percent, shorten
-    from consilience.cli import console
-    from consilience.inspect.evaluation import MOST_CLASSES, MOST_CONFUSED, figures, worst_first
-
-    out = console.console()
-    low, high = map(percent, view["interval"])
-    level, unlabelled = f"{100 * view['confidence']:g}%", view["n_unlabelled"]
-    rows = f"{counted(view['n_rows'], 'row')} of {counted(view['n_classes'], 'class')}"
-    facts: dict[str, str | None] = {
-        "model": view["model"],
-        "rows": rows + (f", and {unlabelled} without a label, left out" if unlabelled else ""),
-        "accuracy": f"{percent(view['accuracy'])} ({level} interval: {low} to {high})",
-        "balanced accuracy": percent(view["balanced_accuracy"]),
-        "log-loss": f"{view['log_loss']:.3f}",
-        "calibration error": f"{percent(view['calibration_error'])} ({counted(view['n_bins'], 'bin')})",
-    }
-    out.print(console.facts_table(facts))
-    if view["compared"]:
-        names = ("accuracy", "balanced", "log-loss", "calibration")
-        heads = [head for name in names for head in (f">{name}", ">model")]
-        table = console.plain_table("beside", ">rows", ">classes", *heads)
-        for row in view["compared"]:
-            cells = (str(row["other"]["n_rows"]), str(row["n_classes"]), *figures(row))
-            table.add_row(console.escape(row["name"]), *cells)
-        out.print(table)
-    table = console.plain_table("class", ">rows", ">predicted", ">precision", ">recall", "best teacher")
-    for row in worst_first(view["by_class"])[:MOST_CLASSES]:
-        best = "" if row["teacher"] is None else f"{row['teacher']} {percent(row['teacher_recall'])}"
-        shares = (percent(row["precision"]), percent(row["recall"]))
-        cells = (str(row["name"]), str(row["n_rows"]), str(row["n_predicted"]), *shares, best)
-        table.add_row(*map(console.escape, cells), style="bold" if row["lost"] else None)
-    out.print(table)
-    if view["n_classes"] > MOST_CLASSES:
-        out.print(f"The {MOST_CLASSES} classes with the lowest recall; --json has all.")
-    for pair in view["confused"][:MOST_CONFUSED]:
-        words = f"{shorten([pair['truth']])} taken for {shorten([pair['predicted']])}"
-        out.print(f"{console.escape(words)}: {counted(pair['n_rows'], 'row')} ({percent(pair['share'])})")
-    for remark in view["remarks"]:
-        out.print(console.escape(remark), soft_wrap=True)
+    if as_json:
+        console.show_json(view)
+    else:
+        console.console().print(console.escape(f"model: {model}\n{found!r}"), soft_wrap=True)

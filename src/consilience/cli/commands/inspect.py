@@ -73,9 +73,10 @@ def inspect(
     from consilience.cli import console
     from consilience.files import readers
     from consilience.inspect.aliases import suggest_aliases
+    from consilience.inspect.matching import warn_of_unused
     from consilience.labels import LabelSpace
+    from consilience.run import Run
     from consilience.scoring.store import as_store
-    from consilience.unify.alias_warnings import warn_of_unused
 
     if suggest != (data is not None):
         raise InvalidInputError("--suggest and --data go together: give both, or neither.")
@@ -100,7 +101,8 @@ def inspect(
     else:
         X = read_data(data, teachers)
         with console.progress_bars(quiet=quiet) as progress:
-            found = suggest_aliases(teachers, X, aliases=given, cache=store, progress=progress)
+            run = Run(cache=store, progress=progress)
+            found = suggest_aliases(teachers, X, aliases=given, run=run)
         view |= {"suggestions": found.to_dict(), "out": text(out)}
         if out is not None:
             readers.write_aliases(out, found.aliases)
@@ -108,6 +110,11 @@ def inspect(
         console.show_json(view)
         return
     console.show_space(view)
+    if suggest:
+        console.console().print(console.escape(f"\n{found!r}"), soft_wrap=True)
+    if suggest and out is not None:
+        words = f"\nThe aliases are in {text(out)}. Look at the rows before you use them."
+        console.console().print(console.escape(words), soft_wrap=True)
     show_interfaces(view["teachers"])
 
 

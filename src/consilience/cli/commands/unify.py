@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
@@ -106,9 +107,10 @@ def unify(
     ] = None,
     classes: Classes = None,
     aliases: Aliases = None,
-    threshold: Annotated[
-        float, typer.Option(help="scikit-learn students ignore soft labels below this.")
-    ] = 0.01,
+    min_label: Annotated[
+        float | None,
+        typer.Option(help="scikit-learn students ignore soft labels below this. [default: 0.01]"),
+    ] = None,
     memory: Memory = None,
     drop: Drop = None,
     cache: Cache = None,
@@ -135,24 +137,30 @@ def unify(
     from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.files import readers
-    from consilience.inspect.truth import read_truth
+    from consilience.inspect.evaluate import read_truth
     from consilience.labels import LabelSpace
-    from consilience.soft_labels.estimate import METHOD_NAMES, check_options
-    from consilience.unify.estimate import Estimate, estimate
+    from consilience.run import Run
     from consilience.unify.unifier import Unifier
 
     check_choice("student", student, STUDENTS)
     check_choice("balance", balance, _BALANCE)
-    check_choice("method", method, METHOD_NAMES)
     check_choice("train", train, ("estimate", "backprop"))
-    heat: Any = "auto" if temperature is None else temperature
-    check_options(method, heat, tol, max_iter, off_set)  # type: ignore[arg-type]
+    chosen = _method(
+        method,
+        temperature=temperature,
+        teacher_temperatures="agreement" if calibrate else None,
+        off_set=off_set or None,
+        n_neighbors=n_neighbors,
+        tol=tol,
+        max_iter=max_iter,
+    )
+    _check_outputs(out, soft_labels, train, test_data)
+    learner = _student(student, train, min_label)
     check_count("batch_size", batch_size)
     check_count("seed", seed, at_least=0)
     check_cache(cache, cache_limit)
     check_memory(memory)
     options = engine_options(engine, ray_address, train_workers)
-    _check_outputs(out, soft_labels, train, test_data)
     inputs = [data, labels, aliases, test_data, test_labels]
     readers.check_target(out, (".onnx", ".npz"), "--out", inputs, teacher)
     readers.check_target(soft_labels, (".npy", ".npz"), "--soft-labels", inputs, teacher)
@@ -175,50 +183,92 @@ def unify(
     with console.progress_bars(quiet=quiet) as progress:
         unifier = Unifier(
             teachers,
-            None if student == "auto" else student,
-            method,  # type: ignore[arg-type]
-            train,  # type: ignore[arg-type]
-            _BALANCE[balance],
-            heat,
-            calibrate="agreement" if calibrate else None,
-            off_set=off_set,
-            n_neighbors=n_neighbors,
-            tol=tol,
-            max_iter=max_iter,
+            learner,
+            chosen,
+            balance=_BALANCE[balance],
             aliases=other_names,
-            threshold=threshold,
-            memory=memory,
-            cache=cache,
-            cache_limit=cache_limit,
-            engine=engine,  # type: ignore[arg-type]
-            engine_options=options,
-            batch_size=batch_size,
-            progress=progress,
             random_state=seed,
+            run=Run(
+                memory=memory,
+                cache=cache,
+                cache_limit=cache_limit,
+                engine=engine,
+                engine_options=options,
+                rows_per_call=batch_size,
+                progress=progress,
+            ),
         )
         if out is None:
-            found = estimate(unifier, X, y)
+            found: Any = unifier.make_estimate(X, y)
         else:
             fitted = fit_on(unifier, X, y, data, "The student")
-            found = Estimate(
-                fitted.soft_labels_,
-                fitted.label_space_,
-                fitted.n_abstentions_,
-                fitted.temperatures_,
-                fitted.pool_weights_,
-                fitted.neighbor_weight_,
-                fitted.seconds_,
+            found = SimpleNamespace(
+                method=fitted.method_,
+                space=fitted.label_space_,
+                soft_labels=fitted.soft_labels_,
+                n_abstentions=fitted.n_abstentions_,
+                temperatures=fitted.temperatures_,
+                pool_weights=fitted.pool_weights_,
+                neighbor_weight=fitted.neighbor_weight_,
+                seconds=fitted.seconds_,
             )
     view = console.unifier_view(unifier, found, [kind(file) for file in teacher], len(X), y, test)
     # files last: a run that fails writes none
     if out is not None:
         unifier.save(out, measured=measured(view))
     if soft_labels is not None and found.soft_labels is not None:
-        readers.write_soft_labels(soft_labels, found.soft_labels, found.label_space.classes)
+        readers.write_soft_labels(soft_labels, found.soft_labels, found.space.classes)
     if report is not None:
         unifier.report(report, *(test or ()), labels_only=False)
     view |= {"out": text(out), "soft_labels": text(soft_labels), "report": text(report)}
     (console.show_json if as_json else console.show_unified)(view)
+
+
+def _method(name: str, **given: Any) -> Any:
+    """Return the method with the options that were given, or say which it does not have."""
+    from consilience.methods import METHODS, as_method
+
+    made = as_method(name)
+    for option, value in given.items():
+        if value is None:
+            continue
+        if option not in made.declared():
+            others = [other for other, method in METHODS.items() if option in method.declared()]
+            raise InvalidInputError(
+                f"{{argument}} is an option of {' and '.join(others)}; method is {name!r}.",
+                argument=option,
+                value=value,
+            )
+        made.set_params(**{option: value})
+    return as_method(made)
+
+
+def _student(name: str, train: str, min_label: float | None) -> Any:
+    """Return the student with the options that were given."""
+    if train == "backprop":
+        from consilience.students import Network
+
+        if name not in ("auto", "torch"):
+            raise InvalidInputError(
+                "{argument} needs a torch student; use {remedy}.",
+                argument="train",
+                value=train,
+                remedy=("student", "torch"),
+            )
+        return Network(train="backprop")
+    if min_label is None:
+        return None if name == "auto" else name
+    from consilience.students.make import as_student
+
+    made = as_student(None if name == "auto" else name)
+    if not hasattr(made, "min_label"):
+        raise InvalidInputError(
+            "{argument} is an option of scikit-learn students; use {remedy}.",
+            argument="min_label",
+            value=min_label,
+            remedy=("student", "logistic"),
+        )
+    return made.set_params(min_label=min_label)
 
 
 def _check_outputs(out: Path | None, soft_labels: Path | None, train: str, test_data: Path | None) -> None:

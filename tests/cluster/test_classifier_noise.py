@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from consilience import CollisionClassifier, InvalidInputError
 from consilience.cluster import Softmax
-from consilience.cluster.noise import Choice
+from consilience.cluster.classifier import Choice
 from consilience.kernels.collision.entropy import NoiseEstimate
 
 Trial = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]

@@ -15,8 +15,11 @@ pytest.importorskip("jinja2")
 
 from consilience import InvalidInputError, LabelSpace, Unifier, as_teacher, suggest_aliases
 from consilience.exceptions import NotFittedError
-from consilience.inspect.report import unified_page
+from consilience.inspect.report import model_page
+from consilience.methods import Auto
+from consilience.run import Run
 from consilience.soft_labels.agreement import teacher_agreement
+from consilience.students import Network
 from consilience.teachers import Function
 
 NAMES = ["ant", "bee", "cat", "dog", "elk", "fox"]
@@ -42,13 +45,13 @@ def case() -> dict[str, Any]:
     X = rng.normal(size=(400, 4)).round(6)
     y = np.array(NAMES)[(X @ W).argmax(axis=1)]
     teachers = [Counted(name, own, W + 0.2 * rng.normal(size=W.shape)) for name, own in SETS.items()]
-    unified = Unifier(teachers, "logistic", random_state=0, calibrate="agreement").fit(X[:200])
+    unified = Unifier(teachers, "logistic", Auto(teacher_temperatures="agreement"), random_state=0).fit(X[:200])
     return {"unified": unified, "teachers": teachers, "X": X[200:], "y": y[200:], "fitted": X[:200]}
 
 
 @pytest.fixture(scope="module")
 def page(case: Any) -> Any:
-    return unified_page(case["unified"], case["X"], case["y"], labels_only=False)
+    return model_page(case["unified"], case["X"], case["y"], labels_only=False)
 
 
 def blocks_of(page: Any, kind: str) -> dict[str, Any]:
@@ -149,7 +152,7 @@ def test_the_evaluation_is_that_of_evaluate(page: Any, case: Any) -> None:
         (row["name"], row["other"]["accuracy"]) for row in view["compared"]
     ]
     (drawn,) = blocks_of(page, "dots").values()
-    assert drawn["rows"][0]["points"][0] == [view["accuracy"], *view["interval"]]
+    assert drawn["rows"][0][1][0] == [view["accuracy"], *view["interval"]]
     classes = records(blocks_of(page, "table")["Classes"])
     assert {row["class"]: row["recall"] for row in classes} == {
         row["name"]: row["recall"] for row in view["by_class"]
@@ -185,7 +188,7 @@ def test_teachers_are_asked_once_and_rows_never_leave(case: Any, tmp_path: Path)
 def test_without_rows_the_page_is_about_what_fit_kept(case: Any) -> None:
     unified = case["unified"]
     before = [teacher.asked for teacher in case["teachers"]]
-    page = unified_page(unified)
+    page = model_page(unified)
     assert [teacher.asked for teacher in case["teachers"]] == before
     found = teacher_agreement(unified.score_teachers(case["fitted"]), unified.label_space_)
     (matrix,) = blocks_of(page, "heat").values()
@@ -207,7 +210,7 @@ def test_teachers_with_stored_outputs_leave_the_page_to_what_fit_kept(case: Any)
         for i, name in enumerate(space.names)
     ]
     unified = Unifier(stored, "logistic", random_state=0).fit(X)
-    page = unified_page(unified, case["X"][:50], case["y"][:50], labels_only=False)
+    page = model_page(unified, case["X"][:50], case["y"][:50], labels_only=False)
     assert "its outputs are stored" in page["sections"][0]["blocks"][0]["lines"][0]
     assert blocks_of(page, "heat")
     assert records(blocks_of(page, "table")["Wrong, and sure of it"])
@@ -227,7 +230,7 @@ def test_suggested_aliases_are_those_of_suggest_aliases() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         unified = Unifier(teachers, "logistic", random_state=0).fit(X)
-    page = unified_page(unified, X)
+    page = model_page(unified, X)
     shown = records(blocks_of(page, "table")["Names that are likely one class"])
     assert [(row["alias"], row["is likely"]) for row in shown] == [
         (pair.alias, pair.name) for pair in found.same_class
@@ -242,7 +245,7 @@ def test_groups_without_a_shared_class_are_told_first() -> None:
         for k, names in enumerate((["a", "b"], ["c", "d"]))
     ]
     unified = Unifier(teachers, "logistic", disconnected="ignore", random_state=0).fit(X)
-    page = unified_page(unified)
+    page = model_page(unified)
     assert page["sections"][0]["title"] == "Before you read on"
     assert "2 groups" in page["sections"][0]["blocks"][0]["lines"][0]
     (matrix,) = blocks_of(page, "incidence").values()
@@ -253,7 +256,7 @@ def test_groups_without_a_shared_class_are_told_first() -> None:
 def test_one_teacher_of_two_classes_has_a_page() -> None:
     X = np.random.default_rng(0).normal(size=(40, 2))
     unified = Unifier([as_teacher(lambda A: A, [0, 1], output="logits")], "logistic", random_state=0).fit(X)
-    page = unified_page(unified, X, (X[:, 1] > X[:, 0]).astype(int), labels_only=False)
+    page = model_page(unified, X, (X[:, 1] > X[:, 0]).astype(int), labels_only=False)
     assert page["title"] == "A classifier from one teacher"
     assert "Do teachers agree?" not in {section["title"] for section in page["sections"]}
 
@@ -278,10 +281,10 @@ def test_many_classes_and_teachers_make_a_small_file(tmp_path: Path) -> None:
 
 def test_settings_name_no_place_on_a_disk(case: Any, tmp_path: Path) -> None:
     teachers = [Function(lambda A: A[:, :2], ["a", "b"], output="logits", fingerprint="one")]
-    unified = Unifier(teachers, "logistic", cache=tmp_path / "secret", random_state=7).fit(case["fitted"])
-    text = json.dumps(unified_page(unified))
+    unified = Unifier(teachers, "logistic", run=Run(cache=tmp_path / "secret"), random_state=7).fit(case["fitted"])
+    text = json.dumps(model_page(unified))
     assert "secret" not in text
-    parts = [block for section in unified_page(unified)["sections"] for block in section["blocks"]]
+    parts = [block for section in model_page(unified)["sections"] for block in section["blocks"]]
     (seed,) = [pair for block in parts for pair in block.get("pairs", ()) if pair[0] == "random_state"]
     assert seed == ["random_state", "7"]
 
@@ -309,13 +312,13 @@ def test_mistakes_are_told_before_teachers_are_asked(case: Any, tmp_path: Path) 
 
 def test_a_student_of_the_loss_itself_has_a_page_without_soft_labels(case: Any) -> None:
     unified = copy.copy(case["unified"])  # as fit leaves it with train="backprop", without training a network
-    unified.train, unified.soft_labels_, unified.class_weights_, unified.pool_weights_ = (
-        "backprop",
+    unified.student_, unified.soft_labels_, unified.class_weights_, unified.pool_weights_ = (
+        Network(train="backprop"),
         None,
         None,
         None,
     )
-    page = unified_page(unified)
+    page = model_page(unified)
     assert "no soft labels" in next(s["text"] for s in page["sections"] if s["title"] == "Soft labels")
     json.dumps(page, allow_nan=False)
 
@@ -326,9 +329,9 @@ def test_abstentions_leave_no_gaps_in_the_data(case: Any) -> None:
     logits[5] = np.nan
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        unified = Unifier(case["teachers"], "logistic", random_state=0, n_neighbors=0)
+        unified = Unifier(case["teachers"], "logistic", Auto(n_neighbors=0), random_state=0)
         unified.fit(case["fitted"], logits=logits)
-        page = unified_page(unified)
+        page = model_page(unified)
     json.dumps(page, allow_nan=False)
     rows = records(blocks_of(page, "table")["Teachers"])
     assert rows[0]["answers"] == pytest.approx(0.5)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import coo_matrix, csr_matrix
 
-from consilience.files.row_hash import rows_sha256
+from consilience.files.card import rows_sha256
 
 pandas = pytest.importorskip("pandas")
 
