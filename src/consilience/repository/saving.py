@@ -27,8 +27,7 @@ from consilience.repository.entry import KEY, ModelEntry, ModelFile, inside
 from consilience.repository.signature import plain_rows
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.model_folder import PICKLES, list_files
-from consilience.teachers.onnx import Onnx
-from consilience.teachers.onnx_files import load_safely
+from consilience.teachers.onnx import Onnx, load_safely
 
 ENDINGS = (".onnx", ".npz", ".skops")
 """Files that hold a model by themselves."""
