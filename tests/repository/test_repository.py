@@ -21,7 +21,7 @@ from consilience.files.card import card_path, read_card, write_card
 from consilience.files.disk import file_sha256
 from consilience.repository.entry import ModelEntry, ModelFile
 from consilience.repository.shelf import OWN
-from consilience.teachers.base import Input
+from consilience.teachers.inputs import Input
 
 
 def test_a_model_comes_back_as_a_teacher(repository: Repository, fitted: Any, digits: Any) -> None:
