@@ -63,8 +63,7 @@ from consilience.rank.options import (
 from consilience.rows import Rows
 from consilience.teachers import Observed, Teacher
 from consilience.transport.centres import features, teacher_centres
-from consilience.transport.distance import sinkhorn
-from consilience.transport.plan import conditional_plan
+from consilience.transport.distance import conditional_plan, sinkhorn
 
 JACKKNIFE = 10  # groups for the interval of a metric that is no mean over rows
 SINKHORN_TOL = 1e-5
