@@ -30,7 +30,7 @@ from consilience.run import Run
 from consilience.students.batches import as_tensor, plan_training
 from consilience.students.network import Network
 from consilience.students.training import Trainer
-from consilience.teachers._networks import logits_of
+from consilience.teachers.torch import logits_of
 
 # Row numbers travel as float32 targets, which hold whole numbers up to here.
 _MOST_ROWS = 2**24

@@ -67,7 +67,7 @@ def make_student(student: Any, *, X: Any = None, random_state: Any = None, run: 
     if made.random_state is None:
         made.random_state = random_state
     if made.scores == "logits":
-        from consilience.teachers._networks import check_device
+        from consilience.teachers.torch import check_device
 
         check_device(made.device)
     elif run is not None and engine_options(run).train_workers is not None:

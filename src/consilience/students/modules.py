@@ -18,7 +18,7 @@ from consilience._optional import require
 from consilience._validation import check_count
 from consilience.exceptions import InvalidInputError
 from consilience.files.graph import OPSET, PURPOSE, strip_notes
-from consilience.teachers._networks import logits_of
+from consilience.teachers.torch import logits_of
 
 
 class Standardize(nn.Module):

@@ -46,7 +46,7 @@ from consilience.students.training import (
     seeded,
     torch_threads_for,
 )
-from consilience.teachers._networks import check_device, logits_of
+from consilience.teachers.torch import check_device, logits_of
 
 
 class Network(Student, NetworkOptions):

@@ -37,7 +37,7 @@ from consilience.students import training
 from consilience.students.batches import plan_training
 from consilience.students.network import Network
 from consilience.students.training import Checkpoint, checkpoint_folder, identity_of, seeded
-from consilience.teachers.base import summary
+from consilience.teachers.outputs import summary
 
 RESTARTS = 3
 """How often the workers are started again after one of them died."""

@@ -18,13 +18,12 @@ from consilience.files.export import (
     TOLERANCE,
     check_export,
     finish,
-    with_input_type,
     write_model,
 )
 from consilience.files.preprocess import ImagePreprocess
 from consilience.students.student import student_name
 from consilience.teachers import Teacher
-from consilience.teachers.model_folder import source_sha256
+from consilience.teachers.folders import source_sha256
 
 if TYPE_CHECKING:
     from consilience.students.classifier import StudentClassifier
@@ -109,8 +108,6 @@ def _as_onnx(model: StudentClassifier, names: list[str] | None, about: dict[str,
         metadata["feature_kinds"] = json.dumps(kinds)
     if encoder is not None:
         graph = encoder.prepend_to(graph)
-    elif kinds is None:
-        graph = with_input_type(graph, example)
     temperature = model._student_temperature()
     graph = finish(
         graph,
@@ -119,6 +116,7 @@ def _as_onnx(model: StudentClassifier, names: list[str] | None, about: dict[str,
         temperature=temperature,
         scores=student.scores,
         metadata=metadata,
+        rows=example if encoder is None else None,
     )
     tolerance = TOLERANCE * max(10.0, temperature)  # probabilities to the power of the temperature
     check_export(graph, example, kinds, model.predict_proba(model._example), tolerance)

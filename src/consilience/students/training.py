@@ -21,7 +21,7 @@ from consilience.kernels.compiled import OneThread
 from consilience.run import Run
 from consilience.scoring.store import as_store
 from consilience.students.batches import Pair, Plan
-from consilience.teachers._networks import logits_of
+from consilience.teachers.torch import logits_of
 
 if TYPE_CHECKING:
     from consilience.students.network import Network
