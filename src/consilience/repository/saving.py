@@ -20,13 +20,13 @@ from consilience._validation import n_rows, take_rows
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import Card, CardOutput, card_bytes, card_path, find_card, find_folder_card
 from consilience.files.disk import file_sha256, opened, replacing
-from consilience.files.export import finish, sklearn_to_onnx, with_input_type, write_model
+from consilience.files.export import finish, sklearn_to_onnx, write_model
 from consilience.files.preprocess import ImagePreprocess
 from consilience.files.storage import local_path
 from consilience.repository.entry import KEY, ModelEntry, ModelFile, inside
 from consilience.repository.signature import plain_rows
 from consilience.teachers import Teacher, as_teacher
-from consilience.teachers.model_folder import PICKLES, list_files
+from consilience.teachers.folders import PICKLES, list_files
 from consilience.teachers.onnx import Onnx, load_safely
 
 ENDINGS = (".onnx", ".npz", ".skops")
@@ -220,7 +220,6 @@ def _export(model: Any, classes: ArrayLike | None, file: Path, example: Any) -> 
         graph = module_to_onnx(model, rows.float() if rows.dtype == torch.float64 else rows)
     else:
         graph = sklearn_to_onnx(model, example)
-        graph = graph if is_table(example) else with_input_type(graph, example)
     done = finish(
         graph,
         classes=names,
@@ -228,6 +227,7 @@ def _export(model: Any, classes: ArrayLike | None, file: Path, example: Any) -> 
         temperature=1.0,
         scores="logits" if module else "probabilities",
         metadata=_columns_metadata(example),
+        rows=None if module else example,
     )
     write_model(done, file)
 
