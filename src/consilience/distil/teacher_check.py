@@ -308,9 +308,9 @@ def _predict(
     if worst is not None and not worst.converged:
         warn(
             ConvergenceWarning(
-                f"A regression that teachers are checked with stopped after {worst.n_iter} steps with a gradient "
-                f"of {worst.gradient:.2g}, above {TOLERANCE:g}. Teachers may look more reliable than they are; "
-                "scale the columns of X."
+                f"A regression that teachers are checked with stopped after {worst.n_iter} steps with a "
+                f"gradient of {worst.gradient:.2g}, above {TOLERANCE:g}. Teachers may look more reliable than "
+                "they are; scale the columns of X."
             )
         )
     return log_proba
