@@ -22,7 +22,7 @@ from consilience.rank import GBC, LEEP, NCE, NLEEP, OTCE, HScore, LogME, Ranking
 from consilience.rank.metrics import SCORES
 from consilience.rank.options import METRICS
 from consilience.run import Run
-from consilience.transport.plan import conditional_plan
+from consilience.transport.distance import conditional_plan
 
 X, Y = load_digits(return_X_y=True)
 X = X / 16

@@ -309,8 +309,8 @@ def _predict(
         warn(
             ConvergenceWarning(
                 f"A regression that teachers are checked with stopped after {worst.n_iter} steps with a "
-                f"gradient of {worst.gradient:.2g}, above {TOLERANCE:g}. Teachers may look more reliable than "
-                "they are; scale the columns of X."
+                f"gradient of {worst.gradient:.2g}, above {TOLERANCE:g}. Teachers may look more reliable "
+                "than they are; scale the columns of X."
             )
         )
     return log_proba

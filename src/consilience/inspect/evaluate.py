@@ -31,10 +31,9 @@ from consilience._validation import (
 from consilience._words import counted, shorten
 from consilience.exceptions import CoverageWarning, InvalidInputError, TeacherError, shown, warn
 from consilience.inspect.evaluation import ClassScores, Compared, Evaluation, Scores
+from consilience.inspect.tally import Answers, Tally, beside_teachers
 from consilience.kernels.arrays import Floats
 from consilience.kernels.held_out import held_out_folds
-from consilience.kernels.unify.answers import LEAST_LIKELIHOOD, Tally, beside_teachers, proba_answers
-from consilience.kernels.unify.packed import make_layout
 from consilience.labels import LabelSpace
 from consilience.rows import as_rows
 from consilience.run import Run, resolve_run
@@ -42,8 +41,6 @@ from consilience.scoring import observe
 from consilience.teachers import Teacher
 
 Codes = NDArray[np.intp]
-Answers = tuple[Codes, Floats, Floats]
-"""Of k rows: what a classifier decides, how probable that is for it, and how probable the truth."""
 Alone = tuple[Answers, NDArray[np.bool_], int]
 """What a student of the labels alone says, of which of the rows (n,), and how many folds it took."""
 MOST_LABELS = 5000  # up to which labels_only="auto" lets a student learn the labels alone
@@ -158,29 +155,6 @@ def wilson(n_right: int, n_rows: int, confidence: float = 0.95) -> tuple[float, 
 def shares_of(hits: Codes, counts: Codes) -> Floats:
     """Return the share (L,) of each class's rows that are right; NaN without rows."""
     return np.divide(hits, counts, out=np.full(len(counts), np.nan), where=counts > 0)
-
-
-def tally_of(answers: Answers, truth: Codes, n_classes: int, n_bins: int) -> Tally:
-    """Sum up answers about k rows; true classes from `n_classes` on are unknown, and count as errors."""
-    decided, confidence, likelihood = answers
-    right, occurs = decided == truth, np.bincount(truth, minlength=n_classes)
-    total = float(np.log(np.maximum(likelihood, LEAST_LIKELIHOOD)).sum())
-    hits = np.bincount(truth[right], minlength=len(occurs))
-    return Tally(occurs, hits, total, calibration_gaps(confidence, right, n_bins))
-
-
-def calibration_gaps(confidence: Floats, right: NDArray[np.bool_], n_bins: int) -> Floats:
-    """Return by how much confidence (k,) exceeds success, summed over the rows of each bin of equal width.
-
-    The mean over rows of their absolute values is the expected calibration error.
-
-    Examples
-    --------
-    >>> calibration_gaps(np.array([0.9, 0.9, 0.6]), np.array([True, False, True]), 2).round(3).tolist()
-    [0.0, 0.4]
-    """
-    bins = np.minimum((confidence * n_bins).astype(np.intp), n_bins - 1)
-    return np.bincount(bins, confidence - right, n_bins).astype(np.float64, copy=False)
 
 
 def confusion_matrix(truth: Codes, decided: Codes, n_classes: int) -> Codes:
@@ -421,7 +395,7 @@ def learn_labels(
         )
         proba[other] = learner.fit(take_rows(X, seen), truth[seen]).predict_proba(take_rows(X, other))
     run.report("labels alone", len(used), len(used))
-    return proba_answers(proba[held_out], truth[held_out]), held_out, len(used)
+    return Answers.given(proba[held_out], truth[held_out]), held_out, len(used)
 
 
 def assess(
@@ -448,24 +422,20 @@ def assess(
     """
 
     def measured(answers: Answers, truth: Codes) -> Scores:
-        return scores_of(tally_of(answers, truth, n_classes, n_bins), confidence)
+        return scores_of(Tally.of(answers, truth, n_classes, n_bins), confidence)
 
     n_classes = space.n_classes
-    decided, *_ = answers = proba_answers(proba, truth)
+    decided, *_ = answers = Answers.given(proba, truth)
     confusion, scores = confusion_matrix(truth, decided, n_classes), measured(answers, truth)
-    compared, sides = [], []
+    compared: list[Compared] = []
+    sides: list[tuple[Tally, Tally]] = []
     if packed is not None and not np.isnan(packed[:, space.offsets[:-1]]).all():
-        layout = make_layout(space.columns, space.offsets, n_classes)
-        beside = beside_teachers(packed, layout, proba, truth, n_bins)
-        voted = measured(beside.vote, truth)
-        compared.append(Compared("vote", "vote", n_classes, voted, scores))
-        sides = list(zip(beside.teachers, beside.model, strict=True))
+        vote, sides = beside_teachers(packed, space, proba, truth, n_bins)
+        compared.append(Compared("vote", "vote", n_classes, measured(vote, truth), scores))
     if alone is not None:
         learnt, held_out, n_folds = alone
-        both = [measured(learnt, truth[held_out])]
-        both.append(
-            measured((decided[held_out], answers[1][held_out], answers[2][held_out]), truth[held_out])
-        )
+        ours = Answers(*(part[held_out] for part in answers))
+        both = [measured(one, truth[held_out]) for one in (learnt, ours)]
         compared.append(Compared(f"labels alone ({n_folds} folds)", "labels only", n_classes, *both))
     best, who = np.full(n_classes, np.nan), np.full(n_classes, -1)  # the best recall of a teacher, and whose
     for i, (theirs, ours) in enumerate(sides):

@@ -33,14 +33,12 @@ from consilience.kernels.held_out import held_out_folds, stratified_folds
 from consilience.kernels.rank.evidence import (
     Evidence,
     Spectrum,
-    class_sums,
     entropy_rows,
     evidence_rows,
     feature_spectrum,
     gaussian_overlap,
     h_score_rows,
     held_out_h_score,
-    label_sums,
     leep_rows,
     maximum_evidence,
     transrate_above_chance,
@@ -48,7 +46,7 @@ from consilience.kernels.rank.evidence import (
 )
 from consilience.kernels.rank.probe import probe_logits, spread_jackknife, tempered_likelihood
 from consilience.kernels.transport import sinkhorn as transport
-from consilience.kernels.transport.centres import centre_distances, class_means, unit_rows
+from consilience.kernels.transport.centres import centre_distances, class_means, class_sums, unit_rows
 from consilience.rank.options import (
     GBC,
     LEEP,
@@ -65,8 +63,7 @@ from consilience.rank.options import (
 from consilience.rows import Rows
 from consilience.teachers import Observed, Teacher
 from consilience.transport.centres import features, teacher_centres
-from consilience.transport.distance import sinkhorn
-from consilience.transport.plan import conditional_plan
+from consilience.transport.distance import conditional_plan, sinkhorn
 
 JACKKNIFE = 10  # groups for the interval of a metric that is no mean over rows
 SINKHORN_TOL = 1e-5
@@ -185,7 +182,7 @@ class Case:
     @cached_property
     def sums(self) -> tuple[Floats, Floats]:
         """The sums of the embeddings of each class (K, d), and its rows (K,)."""
-        return label_sums(self.embeddings, self.codes, self.n_classes)
+        return class_sums(self.embeddings, self.codes, self.n_classes)
 
     def part(self, rows: NDArray[np.bool_]) -> Case:
         """Return the same teacher on some of the rows."""
@@ -345,8 +342,8 @@ def _gbc(case: Case, metric: GBC) -> Floats:
         if metric.n_components is not None:
             F = principal_components(F, min(metric.n_components, *F.shape))
         counts = np.bincount(codes)[:, None]
-        means = label_sums(F, codes, K)[0] / counts
-        variances = label_sums((F - means[codes]) ** 2, codes, K)[0] / counts
+        means = class_sums(F, codes, K)[0] / counts
+        variances = class_sums((F - means[codes]) ** 2, codes, K)[0] / counts
         if metric.covariance == "spherical":
             variances[:] = variances.mean(axis=1, keepdims=True)
         # a class with a single row has no variance
@@ -429,7 +426,7 @@ def otce_rows(
     if message:
         warn(ConvergenceWarning(message))
     plan = transport.plan(mass, ours, distances, epsilon, solved.alpha[0], solved.beta[0]) * len(F)
-    entropy = entropy_rows(class_sums(plan, *source), codes, int(codes.max()) + 1, folds)
+    entropy = entropy_rows(class_sums(plan, *source)[0], codes, int(codes.max()) + 1, folds)
     far = np.einsum("zi,zi->i", plan, distances)
     return np.asarray(metric.entropy_weight * entropy - metric.distance_weight * far)
 

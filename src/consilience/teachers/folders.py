@@ -19,11 +19,13 @@ from consilience._words import shorten
 from consilience.exceptions import TeacherError
 from consilience.files.card import find_folder_card
 from consilience.options import choice, option, takes
-from consilience.teachers.base import Adapter, Input, Teacher, teacher_name
+from consilience.teachers.base import Adapter, Teacher, teacher_name
+from consilience.teachers.inputs import Input
 from consilience.teachers.model_folder import CONFIG, MODULES, PICKLES, Batches, Folder, list_files
+from consilience.teachers.outputs import ensure, in_the_name_of
 from consilience.teachers.sentences import Sentences
 from consilience.teachers.timm import Timm
-from consilience.teachers.torch import Torch, TorchOptions, check_layer, check_runs_on
+from consilience.teachers.torch import Torch, TorchOptions, check_device, check_layer
 from consilience.teachers.transformers import Checkpoint
 
 # what other folders hold, by a file in them, and what to do about it
@@ -83,26 +85,29 @@ class ModelFolder(Torch):
         make = kind_of(self._folder)
         self._folder.check_settings()
         kind = self._kind = make(self._folder)
-        if options.output == "auto" and card is not None and card.output is not None:
-            options.output = card.output
+        if options.output == "auto" and card is not None:
+            options.output = card.output or "auto"
         # timm gets prepared images; others prepare their rows themselves
-        self._takes_arrays = isinstance(kind, Timm)
+        self._takes_arrays = self._embeds_batches = isinstance(kind, Timm)
         if isinstance(kind, Timm):
             known = None if card is None else card.preprocess
             options.preprocess = options.preprocess or known or kind.images()
-        elif options.preprocess is not None:
-            raise TeacherError(
-                shown,
-                "prepares its rows as the folder says; {argument} is for networks of timm. Drop it.",
-                argument="preprocess",
-            )
+        else:
+            self.inputs = (Input("X", kind.rows, (None,)),)
+        ensure(
+            self._takes_arrays or options.preprocess is None,
+            shown,
+            "prepares its rows as the folder says; {argument} is for networks of timm. Drop it.",
+            argument="preprocess",
+        )
         self._device, self._batch_size = options.device or "cpu", options.batch_size
-        check_runs_on(self._device, shown)
+        with in_the_name_of(shown, "cannot run: "):
+            check_device(self._device)
         half = options.half
         if half is None:  # a processor is slower in half precision, and weights in full may need it
             half = not self._device.startswith("cpu") and kind.saved in _HALF
         # bfloat16 has the range of float32, so it never overflows
-        self._dtype = "float32" if not half else kind.saved if kind.saved in _HALF else "bfloat16"
+        self._dtype = (kind.saved if kind.saved in _HALF else "bfloat16") if half else "float32"
         self._signature = self._folder.signature()
         found = self._folder.classes(kind.own, kind.columns, classes)
         Adapter.__init__(self, shown, found, options, output="logits" if options.output == "auto" else None)
@@ -116,10 +121,8 @@ class ModelFolder(Torch):
         """Return the network and what prepares its rows; they stay in memory until `release`."""
         if self._loaded is None:
             torch = require("torch", extra="hf", purpose="A model folder")
-            if self._folder.signature() != self._signature:
-                raise TeacherError(
-                    self.name, f"has changed: files in {self._folder.path} are others now. Open it again."
-                )
+            problem = f"has changed: files in {self._folder.path} are others now. Open it again."
+            ensure(self._folder.signature() == self._signature, self.name, problem)
             network, batches = self._kind.load(self._device, getattr(torch, self._dtype))
             check_layer(network, self._embed, self.name)
             self._loaded = network.eval(), batches
@@ -130,23 +133,13 @@ class ModelFolder(Torch):
         """Free the memory of the network; it is loaded again when it is needed."""
         self._loaded = self._head = None
 
-    def _run(self, X: Any, rows: int, *, scores: bool, features: bool) -> tuple[Any, Any]:
-        outside = callable(self._embed) and not self._takes_arrays  # a function of what people give
-        raw, seen = super()._run(X, rows, scores=scores, features=features and not outside)
-        return raw, self._embed(X) if features and outside else seen
-
-    def _batches(self, torch: Any, X: Any, rows: int) -> Iterator[tuple[Any, Any, Any]]:
+    def _batches(self, X: Any, rows: int) -> Iterator[tuple[Any, Any, Any]]:
         prepare = self._ready()[1]
         if prepare is None:
-            yield from super()._batches(torch, X, rows)
+            yield from super()._batches(X, rows)
         else:
             for places, given, named in prepare(X, self._batch_size):
                 yield np.arange(rows)[places], given, named
-
-    @property
-    def inputs(self) -> tuple[Input, ...] | None:
-        """A list of texts, or images of any size."""
-        return None if isinstance(self._kind, Timm) else (Input("X", self._kind.rows, (None,)),)
 
     def randomised(self, seed: int) -> Teacher | None:
         """Return a teacher of the same structure with random weights, if it is a plain network of timm."""
@@ -177,13 +170,12 @@ def kind_of(folder: Folder) -> type[Checkpoint | Sentences | Timm]:
     """
     # an adapter has no config.json of its own, or one of the model that it is for
     for file, what in _ADVICE.items():
-        if file in folder.files and (file == "adapter_config.json" or CONFIG not in folder.files):
-            raise TeacherError(folder.name, f"is a folder with {file}: {what}.")
+        other = file in folder.files and (file == "adapter_config.json" or CONFIG not in folder.files)
+        ensure(not other, folder.name, f"is a folder with {file}: {what}.")
     if MODULES in folder.files:
         return Sentences
     config = folder.json(CONFIG)
-    if not isinstance(config, dict):
-        raise TeacherError(folder.name, f"cannot be used: {CONFIG} must hold a JSON object.")
+    ensure(isinstance(config, dict), folder.name, f"cannot be used: {CONFIG} must hold a JSON object.")
     if "architecture" in config and config.get("model_type") in (None, "timm_wrapper"):
         return Timm
     if "model_type" in config or "architectures" in config:
@@ -191,18 +183,16 @@ def kind_of(folder: Folder) -> type[Checkpoint | Sentences | Timm]:
     files = sorted(folder.files)
     models = [file for file in files if file.lower().endswith((".onnx", ".npz", ".skops"))]
     pickled = [file for file in files if file.lower().endswith(PICKLES)]
-    holds = shorten(map(repr, models or pickled or files), 3) if files else "nothing"
+    holds = shorten(map(repr, models or pickled or files), 3) or "nothing"
+    what = (
+        f"A model folder has a {CONFIG} (of transformers or timm) or a {MODULES} (of sentence-transformers)."
+    )
     if models:
         what = "Give the file itself."
     elif pickled:
         what = (
             "A pickle can run any code when it is opened. Export the model to ONNX, or save it as "
             f"safetensors with its {CONFIG}."
-        )
-    else:
-        what = (
-            f"A model folder has a {CONFIG} (of transformers or timm) or a {MODULES} (of "
-            "sentence-transformers)."
         )
     raise TeacherError(folder.name, f"is a folder that holds {holds}. {what}")
 

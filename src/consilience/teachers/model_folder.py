@@ -20,11 +20,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import require
 from consilience._words import shorten
-from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError, shown
+from consilience.exceptions import TeacherError, UnsafeFileError, shown
 from consilience.files.card import FOLDER_CARD, Card
 from consilience.files.disk import file_sha256, read_bytes
-from consilience.files.strict_json import Reader, RecordError, mapping, parse_json, record, text
-from consilience.teachers.base import foreign, own_or_given
+from consilience.files.strict_json import Reader, mapping, parse_json, record, text
+from consilience.teachers.base import own_or_given
+from consilience.teachers.outputs import ensure, foreign, in_the_name_of
 
 CONFIG, MODULES, TOKENIZER = "config.json", "modules.json", "tokenizer.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
@@ -74,15 +75,10 @@ class Folder:
         """Return what a JSON file of the folder holds, as a reader reads it; {} if there is none."""
         if file not in self.files:
             return {}
-        try:
+        with in_the_name_of(self.name):
             content = parse_json(read_bytes(self.path / file, file, most=MAX_JSON), file, foreign=True)
+        with in_the_name_of(self.name, f"cannot be used: {file}: "):
             return content if reader is None else reader(content)
-        except RecordError as error:
-            raise TeacherError(self.name, f"cannot be used: {file}: {error}") from error
-        except UnsafeFileError:
-            raise
-        except InvalidInputError as error:
-            raise TeacherError(self.name, f"cannot be used: {error}") from error
 
     def check_settings(self) -> None:
         """Raise where a setting asks for code, or for something that is not in the folder."""
@@ -90,24 +86,26 @@ class Folder:
             waiting = [self.json(file)] if file.rpartition("/")[2] in _SETTINGS else []
             while waiting:
                 entry = waiting.pop()
-                waiting += entry if isinstance(entry, list) else []
-                for key, value in entry.items() if isinstance(entry, dict) else ():
-                    self._check_setting(file, key, value)
-                    waiting.append(value)
+                if isinstance(entry, list):
+                    waiting += entry
+                elif isinstance(entry, dict):
+                    waiting += entry.values()
+                    for key, value in entry.items():
+                        self._check_setting(file, key, value)
 
     def _check_setting(self, file: str, key: str, value: Any) -> None:
-        if key in _CODE and value:
-            raise UnsafeFileError(
-                f"{file} of {self.name!r} asks for code of its own ({key}), which is never run. If the "
-                f"library knows this kind of model by itself, remove {key} from the file; otherwise export "
-                "the model to ONNX and give the .onnx file."
-            )
         kernel = key.endswith("_implementation") and value not in _IMPLEMENTATIONS
-        if kernel or (key in _ELSEWHERE and value):
-            raise UnsafeFileError(
-                f"{file} of {self.name!r} sets {key} to {shown(value)}, which is not in the folder. Remove "
-                "it from the file."
+        if key in _CODE and value:
+            problem = (
+                f"asks for code of its own ({key}), which is never run. If the library knows this kind of "
+                f"model by itself, remove {key} from the file; otherwise export the model to ONNX and give "
+                "the .onnx file."
             )
+        elif kernel or (key in _ELSEWHERE and value):
+            problem = f"sets {key} to {shown(value)}, which is not in the folder. Remove it from the file."
+        else:
+            return
+        raise UnsafeFileError(f"{file} of {self.name!r} {problem}")
 
     def weight_files(self, within: str = "") -> tuple[str, ...]:
         """Return the safetensors files with the weights: one, or the shards that an index names.
@@ -123,26 +121,26 @@ class Folder:
         found = sorted({within + shard for shard in shards.values()})
         missing = [file for file in found or [within + _WEIGHTS] if file not in self.files]
         pickled = sorted(file for file in self.files if file.lower().endswith(PICKLES))
-        if missing and pickled:
-            raise TeacherError(
-                self.name,
-                f"has its weights only in {shorten(map(repr, pickled), 3)}: a pickle, which can run any code "
-                "when it is opened. Only safetensors are read. Fetch the safetensors of this model; or, if "
-                "you trust its source, load it once with transformers and call "
-                "save_pretrained(NEW_FOLDER), which writes them.",
-            )
-        if missing:
-            raise TeacherError(self.name, f"has no weights: {missing[0]} is missing. Fetch the folder again.")
+        ensure(
+            not (missing and pickled),
+            self.name,
+            f"has its weights only in {shorten(map(repr, pickled), 3)}: a pickle, which can run any code "
+            "when it is opened. Only safetensors are read. Fetch the safetensors of this model; or, if you "
+            "trust its source, load it once with transformers and call save_pretrained(NEW_FOLDER), which "
+            "writes them.",
+        )
+        problem = f"has no weights: {shorten(missing)} is missing. Fetch the folder again."
+        ensure(not missing, self.name, problem)
         return tuple(found)
 
     def check_tokenizer(self, within: str = "") -> None:
         """Raise unless the tokenizer is a file of data."""
-        if within + TOKENIZER not in self.files:
-            raise TeacherError(
-                self.name,
-                f"has no {TOKENIZER}. Only this form of a tokenizer is read. Write it with "
-                "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER).",
-            )
+        ensure(
+            within + TOKENIZER in self.files,
+            self.name,
+            f"has no {TOKENIZER}. Only this form of a tokenizer is read. Write it with "
+            "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER).",
+        )
 
     def classes(self, own: Sequence[Any] | None, columns: int, given: ArrayLike | None) -> NDArray[Any]:
         """Return the given classes, or the card's, or the folder's own unless they are placeholders."""
@@ -150,13 +148,9 @@ class Folder:
         known = known if self.card is None else self.card.classes
         what = f"a folder with {columns} columns"
         found = own_or_given(known, given, self.name, binding=False, what=what)
-        if len(found) != columns:
-            raise TeacherError(
-                self.name,
-                f"has {columns} columns and {len(found)} classes ({shorten(found, 5)}). Give {{remedy}} one "
-                "name per column.",
-                remedy="classes",
-            )
+        counts = f"has {columns} columns and {len(found)} classes ({shorten(found, 5)})"
+        problem = f"{counts}. Give {{remedy}} one name per column."
+        ensure(len(found) == columns, self.name, problem, remedy="classes")
         return found
 
     @contextmanager

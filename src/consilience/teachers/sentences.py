@@ -24,9 +24,10 @@ from consilience.files.disk import replacing
 from consilience.files.ngram_model import as_texts
 from consilience.files.strict_json import listing, maybe, parse_json, record, text
 from consilience.labels import class_list
-from consilience.teachers._networks import check_device
-from consilience.teachers.base import foreign, own_or_given
+from consilience.teachers.base import own_or_given
 from consilience.teachers.model_folder import MODULES, Batches, Folder, list_files
+from consilience.teachers.outputs import foreign
+from consilience.teachers.torch import check_device
 from consilience.teachers.transformers import LOCAL, load_network, loading
 
 HEAD = "head.safetensors"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,8 @@ from consilience.teachers.base import (
     own_or_given,
     teacher_name,
 )
-from consilience.teachers.outputs import PROBA_TOLERANCE, Output, as_numbers
+from consilience.teachers.fingerprints import fingerprint_of
+from consilience.teachers.outputs import PROBA_TOLERANCE, Output, as_numbers, ensure
 
 # Embeddings are dense. A bag of words with a hundred thousand columns would take too much memory.
 MAX_SPARSE_COLUMNS = 4096
@@ -29,19 +30,11 @@ _ACTIVATIONS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "tanh": np.tanh,
     "relu": lambda Z: np.maximum(Z, 0),
 }
-
-
-class Parts(NamedTuple):
-    """A model, split into its last step, or None, and the steps before it, which are applied in turn."""
-
-    before: list[Any]
-    last: Any
-
-    def transform(self, X: Any) -> Any:
-        """Return what the steps make of X."""
-        for step in self.before:
-            X = step.transform(X)
-        return X
+_SEVERAL = "predicts {} outputs at once. Give a classifier with one output, or one function per output."
+_BY_PAIRS = (
+    "gives a margin per pair of its {} classes (one-vs-one), not one per class. "
+    "Set decision_function_shape='ovr' on it, or wrap it in CalibratedClassifierCV."
+)
 
 
 class Sklearn(Adapter):
@@ -65,60 +58,48 @@ class Sklearn(Adapter):
     def __init__(
         self, model: Any, classes: ArrayLike | None = None, name: str | None = None, options: Any = None
     ) -> None:
-        shown = teacher_name(name, type(model).__name__)
+        kind = type(model).__name__
+        shown = teacher_name(name, kind)
         _check_fitted(model, shown)
-        self._model, self._parts, self._named = model, open_model(model), isinstance(options.embed, str)
+        self._model, (self._before, self._last) = model, open_model(model)
         self._method = _method(model, options.output, shown)
-        output: Output = "probabilities" if self._method == "predict_proba" else "logits"
-        if output == "probabilities":
+        proba = self._method == "predict_proba"
+        if proba:
             self._tolerance = PROBA_TOLERANCE
-        own = getattr(model, "classes_", None)
-        if isinstance(own, list) and own and isinstance(own[0], np.ndarray):
-            raise TeacherError(shown, _several_outputs(len(own)))
-        found = own_or_given(
-            own,
-            classes,
-            shown,
-            what=f"a {type(model).__name__} without classes_",
-        )
+        own: Any = getattr(model, "classes_", None)
+        several = isinstance(own, list) and own and isinstance(own[0], np.ndarray)
+        ensure(not several, shown, _SEVERAL.format(len(own) if several else 1))
+        found = own_or_given(own, classes, shown, what=f"a {kind} without classes_")
         # with three classes there are three pairs, too: the shape alone would not tell
-        by_pairs = getattr(self._parts.last, "decision_function_shape", None) == "ovo" and len(found) > 2
-        if by_pairs and output == "logits":
-            raise TeacherError(shown, _one_vs_one(len(found)))
-        super().__init__(shown, found, options, output=output if options.output == "auto" else None)
+        by_pairs = getattr(self._last, "decision_function_shape", None) == "ovo" and len(found) > 2
+        ensure(proba or not by_pairs, shown, _BY_PAIRS.format(len(found)))
+        known: Output = "probabilities" if proba else "logits"
+        super().__init__(shown, found, options, output=known if options.output == "auto" else None)
+        self._named = isinstance(options.embed, str)
         if self._named:
-            self._parts = _until(model, options.embed, shown)
+            self._before, self._last = _until(model, options.embed, shown)
         else:
             check_embed_function(options.embed, shown, "the name of a pipeline's step")
 
-    def _run(self, X: Any, rows: int, *, scores: bool, features: bool) -> tuple[Any, Any]:
-        own = features and self._embed is None
-        seen = None
-        if callable(self._embed) and features:
-            seen = self._embed(X)
-        elif features:
-            seen = inside = self._parts.transform(X)
-            if own:
-                seen = last_layer_input(self._parts.last, inside)
-        if not scores:
-            return None, seen
+    def _run(self, X: Any, rows: int, features: bool) -> tuple[Any, Any]:
+        inside = X
+        for step in self._before if features else ():
+            inside = step.transform(inside)
         # a pipeline is passed once for both
-        asked, given = (self._parts.last, inside) if own and self._parts.before else (self._model, X)
-        return self._checked(getattr(asked, self._method)(given), rows), seen
-
-    def _checked(self, raw: Any, rows: int) -> Any:
-        """Return scores (n, k), or say why they are none."""
-        k = len(self.classes)
+        once = features and not self._named and self._before
+        model, given = (self._last, inside) if once else (self._model, X)
+        raw, k = getattr(model, self._method)(given), len(self.classes)
+        seen = inside if self._named or not features else last_layer_input(self._last, inside)
         if self._method == "predict_proba":
-            if isinstance(raw, list) and raw and getattr(raw[0], "ndim", 0) == 2:
-                raise TeacherError(self.name, _several_outputs(len(raw)))
-            return raw
+            several = isinstance(raw, list) and raw and getattr(raw[0], "ndim", 0) == 2
+            ensure(not several, self.name, _SEVERAL.format(len(raw)))
+            return raw, seen
         margins = as_numbers(raw, self.name)
         if k == 2 and margins.size == rows:
-            return binary_logits(margins)
-        if margins.ndim == 2 and margins.shape[1] != k and margins.shape[1] == k * (k - 1) // 2:
-            raise TeacherError(self.name, _one_vs_one(k))
-        return margins
+            margins = binary_logits(margins)
+        pairs = margins.ndim == 2 and margins.shape[1] != k and margins.shape[1] == k * (k - 1) // 2
+        ensure(not pairs, self.name, _BY_PAIRS.format(k))
+        return margins, seen
 
     def _embeddable(self) -> bool:
         return self._embed is not None or self.class_weights is not None
@@ -126,16 +107,13 @@ class Sklearn(Adapter):
     @property
     def class_weights(self) -> NDArray[Any] | None:
         """The weights (k, d) of a linear model, or of the last layer of an MLPClassifier."""
-        before, last = self._parts
         # steps that resample do not transform; a named step may feed a network's first layer
-        closed = not all(hasattr(step, "transform") for step in before)
-        if callable(self._embed) or closed or (self._named and hasattr(last, "coefs_")):
+        closed = not all(hasattr(step, "transform") for step in self._before)
+        if callable(self._embed) or closed or (self._named and hasattr(self._last, "coefs_")):
             return None
-        return last_layer_weights(last, len(self.classes))
+        return last_layer_weights(self._last, len(self.classes))
 
     def _model_fingerprint(self) -> str | None:
-        from consilience.teachers.fingerprints import fingerprint_of
-
         return fingerprint_of(self._model)
 
 
@@ -145,21 +123,19 @@ def is_estimator(obj: Any) -> bool:
     return not isinstance(obj, type) and any(hasattr(obj, member) for member in methods)
 
 
-def _method(model: Any, output: Output, name: str) -> str:
+def _method(model: Any, output: str, name: str) -> str:
     """Return the method that scores: `predict_proba`, unless there is none or logits are asked for."""
     proba, margin = hasattr(model, "predict_proba"), hasattr(model, "decision_function")
-    problem = ""
-    if not proba and not margin:
-        problem = (
-            "has neither predict_proba nor decision_function. Give a function that returns its scores "
-            "(n, k), or its predictions as an array of hard labels."
-        )
-    elif output == "probabilities" and not proba:
-        problem = "has no predict_proba. Drop {argument} to use its margins as logits."
-    elif output == "logits" and not margin:
-        problem = "has no decision_function and so no logits. Drop {argument}."
-    if problem:
-        raise TeacherError(name, problem, argument="output", value=output)
+    ensure(
+        proba or margin,
+        name,
+        "has neither predict_proba nor decision_function. Give a function that returns its scores (n, k), or "
+        "its predictions as an array of hard labels.",
+    )
+    problem = "has no predict_proba. Drop {argument} to use its margins as logits."
+    ensure(proba or output != "probabilities", name, problem, argument="output", value=output)
+    problem = "has no decision_function and so no logits. Drop {argument}."
+    ensure(margin or output != "logits", name, problem, argument="output", value=output)
     return "decision_function" if not proba or output == "logits" else "predict_proba"
 
 
@@ -189,43 +165,31 @@ def _check_fitted(model: Any, name: str) -> None:
         return
 
 
-def _several_outputs(count: int) -> str:
-    return f"predicts {count} outputs at once. Give a classifier with one output, or one function per output."
-
-
-def _one_vs_one(n_classes: int) -> str:
-    return (
-        f"gives a margin per pair of its {n_classes} classes (one-vs-one), not one per class. "
-        "Set decision_function_shape='ovr' on it, or wrap it in CalibratedClassifierCV."
-    )
-
-
-def open_model(model: Any) -> Parts:
-    """Open pipelines and hyperparameter searches."""
+def open_model(model: Any) -> tuple[list[Any], Any]:
+    """Open pipelines and hyperparameter searches: return the steps before the classifier, and that."""
     before: list[Any] = []
     for _ in range(_DEEPEST):
-        if hasattr(model, "best_estimator_"):
-            model = model.best_estimator_
-        elif isinstance(getattr(model, "steps", None), list) and model.steps:
+        model = getattr(model, "best_estimator_", model)
+        if isinstance(getattr(model, "steps", None), list) and model.steps:
             before += [step for _, step in model.steps[:-1] if step not in (None, "passthrough")]
             model = model.steps[-1][1]
-    return Parts(before, model)
+    return before, model
 
 
-def _until(model: Any, step: str, name: str) -> Parts:
+def _until(model: Any, step: str, name: str) -> tuple[list[Any], Any]:
     """Return a pipeline up to and including the named step, and the classifier if it comes right after."""
     for _ in range(_DEEPEST):
         model = getattr(model, "best_estimator_", model)
     names = [key for key, _ in getattr(model, "steps", ())][:-1]
-    if step not in names:
-        raise TeacherError(
-            name,
-            f"has no step {step!r} before its last; it has {', '.join(map(repr, names)) or 'none'}. "
-            "Give {remedy} the name of a pipeline's step, or a function of X.",
-            remedy="embed",
-        )
+    ensure(
+        step in names,
+        name,
+        f"has no step {step!r} before its last; it has {', '.join(map(repr, names)) or 'none'}. "
+        "Give {remedy} the name of a pipeline's step, or a function of X.",
+        remedy="embed",
+    )
     place = names.index(step) + 1
-    return Parts([model[:place]], model.steps[-1][1] if place == len(names) else None)
+    return [model[:place]], model.steps[-1][1] if place == len(names) else None
 
 
 def last_layer_weights(last: Any, n_classes: int) -> NDArray[np.float64] | None:
@@ -235,13 +199,10 @@ def last_layer_weights(last: Any, n_classes: int) -> NDArray[np.float64] | None:
     """
     # dual_coef_ marks a support vector machine, whose coef_ has one row per pair of classes
     found = None if hasattr(last, "dual_coef_") else getattr(last, "coef_", None)
-    if _is_mlp(last):
-        found = last.coefs_[-1].T
+    found = last.coefs_[-1].T if _is_mlp(last) else found
     if found is None:
         return None
-    weights = np.atleast_2d(
-        np.asarray(found.toarray() if hasattr(found, "toarray") else found, dtype=np.float64)
-    )
+    weights = np.atleast_2d(as_numbers(found, "last layer"))
     if n_classes == 2 and len(weights) == 1:
         weights = np.vstack([-weights, weights]) / 2
     return weights if weights.ndim == 2 and len(weights) == n_classes else None
@@ -254,9 +215,8 @@ def last_layer_input(last: Any, X: Any) -> Any:
     """
     sparse = hasattr(X, "toarray")
     if not _is_mlp(last):
-        if sparse:
-            return None if X.shape[1] > MAX_SPARSE_COLUMNS else X.toarray()
-        return np.asarray(X)
+        large = sparse and X.shape[1] > MAX_SPARSE_COLUMNS
+        return None if large else X.toarray() if sparse else np.asarray(X)
     hidden = X if sparse else np.asarray(X, dtype=np.float64)
     for weights, bias in zip(last.coefs_[:-1], last.intercepts_[:-1], strict=True):
         hidden = _ACTIVATIONS[last.activation](np.asarray(hidden @ weights) + bias)

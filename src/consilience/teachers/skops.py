@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from consilience._optional import require
-from consilience._words import visible
-from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError, shown
-from consilience.files.arrays import ArrayFileError, open_npz
+from consilience.exceptions import InvalidInputError, UnsafeFileError, shown
+from consilience.files.arrays import open_npz
 from consilience.files.disk import read_bytes
 from consilience.files.strict_json import parse_json
 from consilience.options import takes
-from consilience.teachers.base import TeacherOptions, foreign, open_source
+from consilience.teachers.base import TeacherOptions, open_source
+from consilience.teachers.outputs import ensure, foreign, in_the_name_of
 from consilience.teachers.sklearn import Sklearn, is_estimator
 
 MAX_BYTES = 2 * 2**30
@@ -161,31 +161,27 @@ class Skops(Sklearn):
 def _load(source: Path, name: str) -> Any:
     """Return the model in a file, or say why it is not loaded."""
     library = require("skops.io", extra="skops", purpose="A .skops file")
-    try:  # once: what is checked is what is loaded
+    with in_the_name_of(name, "is no .skops file that can be read: "):
+        # once: what is checked is what is loaded
         data = read_bytes(source, source.name, most=MAX_BYTES, links=True)
         types = _check_content(data, source)
-    except UnsafeFileError:
-        raise
-    except (ArrayFileError, InvalidInputError) as error:
-        raise TeacherError(name, f"is no .skops file that can be read: {visible(str(error))}") from error
     with foreign(name, f"cannot be loaded from {source.name}"):  # whatever a damaged description leads to
         model = library.loads(data, trusted=sorted(types))
     for part in _parts(model):
+        right, problem = _CHECKS.get(type(part).__name__, (lambda part: True, ""))
         try:
-            problem = _CHECKS.get(type(part).__name__, lambda part: "")(part)
+            fine = right(part)
         except Exception as error:  # an attribute that is missing, or anything in its place
-            problem = f"cannot be checked ({type(error).__name__})"
-        if problem:
-            raise _refused(source, f"{type(part).__name__} {problem}")
-    if not is_estimator(model):
-        raise TeacherError(
-            name, f"is no classifier: {source.name} holds a {type(model).__name__}. Save a fitted one."
-        )
+            fine, problem = False, f"cannot be checked ({type(error).__name__})"
+        _trust(fine, source, f"{type(part).__name__} {problem}")
+    problem = f"is no classifier: {source.name} holds a {type(model).__name__}. Save a fitted one."
+    ensure(is_estimator(model), name, problem)
     return model
 
 
-def _refused(source: Path, why: str) -> UnsafeFileError:
-    return UnsafeFileError(f"{source.name} is not loaded: {why}. {_REMEDY}")
+def _trust(right: object, source: Path, why: str) -> None:
+    if not right:
+        raise UnsafeFileError(f"{source.name} is not loaded: {why}. {_REMEDY}")
 
 
 def _check_content(data: bytes, source: Path) -> set[str]:
@@ -193,26 +189,24 @@ def _check_content(data: bytes, source: Path) -> set[str]:
     with open_npz(source, file=io.BytesIO(data)) as archive:
         if _SCHEMA not in archive.names:
             raise InvalidInputError(f"{source.name} has no {_SCHEMA}.")
-        schema = parse_json(archive.read_bytes(_SCHEMA, MAX_SCHEMA), _SCHEMA, foreign=True)
-        found, waiting = set[str](), [schema]
+        schema = archive.read_bytes(_SCHEMA, MAX_SCHEMA)
+        found, waiting = set[str](), [parse_json(schema, _SCHEMA, foreign=True)]
         while waiting:
             entry = waiting.pop()
             waiting += entry if isinstance(entry, list) else entry.values() if isinstance(entry, dict) else ()
             if not isinstance(entry, dict) or not _MARKS.intersection(entry):
                 continue
-            kind, module, name = (entry.get(mark) for mark in ("__loader__", "__module__", "__class__"))
-            full = f"{module}.{name}"
-            if not isinstance(kind, str) or full not in _ALLOWED.get(kind, ()) or "." in str(name):
-                what = _REASONS.get(str(kind), "which is not on the list of types that a file may hold")
-                raise _refused(source, f"it holds {shown(full)}, {what}")
+            kind, module, name = (str(entry.get(mark)) for mark in ("__loader__", "__module__", "__class__"))
+            full, array = f"{module}.{name}", str(entry.get("file")).removesuffix(".npy")
+            what = _REASONS.get(kind, "which is not on the list of types that a file may hold")
+            allowed = full in _ALLOWED.get(kind, ()) and "." not in name
+            _trust(allowed, source, f"it holds {shown(full)}, {what}")
             found.add(full)
-            if "file" in entry and kind == "NdArrayNode":
-                array = str(entry["file"])
-                if not array.endswith(".npy") or array.removesuffix(".npy") not in archive.names:
-                    raise _refused(
-                        source, f"it takes an array from {shown(array)}, which is none of its arrays"
-                    )
-                archive.read(array.removesuffix(".npy"))
+            if kind == "NdArrayNode" and "file" in entry:
+                right = entry["file"] == f"{array}.npy" and array in archive.names
+                what = f"it takes an array from {shown(entry['file'])}, which is none of its arrays"
+                _trust(right, source, what)
+                archive.read(array)
     return found
 
 
@@ -229,49 +223,43 @@ def _parts(model: Any) -> Iterator[Any]:
             yield part
 
 
-def _one_hot(encoder: Any) -> str:
-    if not hasattr(
-        encoder, "categories_"
-    ):  # not fitted, such as the original that a ColumnTransformer copied
-        return ""
-    if encoder._drop_idx_after_grouping is not None or encoder._infrequent_enabled:
-        return "drops or groups categories, which cannot be checked. Fit it with drop=None and all categories"
+def _one_hot(encoder: Any) -> bool:
+    if not hasattr(encoder, "categories_"):  # the original that a ColumnTransformer copied
+        return True
     for values in encoder.categories_:
         # values of an object array are looked up in a table; others by bisection, which needs their order
         known = values[:-1] if values.dtype.kind == "f" and np.isnan(values[-1:]).any() else values
         if values.ndim != 1 or not (values.dtype.kind == "O" or np.all(known[:-1] < known[1:])):
-            return "has categories that are not in order"
+            return False
     widths = [len(values) for values in encoder.categories_]
-    fit = list(encoder._n_features_outs) == widths and encoder.n_features_in_ == len(widths)
-    return "" if fit else "has other columns than categories"
+    plain = encoder._drop_idx_after_grouping is None and not encoder._infrequent_enabled
+    return plain and list(encoder._n_features_outs) == widths and encoder.n_features_in_ == len(widths)
 
 
-def _vectoriser(vectoriser: Any) -> str:
-    if vectoriser.input != "content":
-        return "reads files that the rows name"
-    if not hasattr(vectoriser, "vocabulary_"):  # not fitted: scikit-learn checks a given vocabulary itself
-        return ""
-    places = list(vectoriser.vocabulary_.values())
-    plain = type(vectoriser.vocabulary_) is dict and all(type(place) is int for place in places)
-    right = plain and sorted(places) == list(range(len(places)))
-    return "" if right else "has a vocabulary with wrong places"
+def _vectoriser(vectoriser: Any) -> bool:
+    # scikit-learn checks a given vocabulary itself
+    words = vectoriser.vocabulary_ if hasattr(vectoriser, "vocabulary_") else {}
+    places = list(words.values())
+    whole = type(words) is dict and all(type(place) is int for place in places)
+    return whole and vectoriser.input == "content" and sorted(places) == list(range(len(places)))
 
 
-def _function(transformer: Any) -> str:
-    """Let only that pass which stands for "passthrough" in a ColumnTransformer."""
-    return "" if transformer.func is transformer.inverse_func is None else "has a function"
-
-
-def _random_state(state: Any) -> str:
+def _random_state(state: Any) -> bool:
     found = state.get_state(legacy=False)["state"]
-    return "" if 0 <= found["pos"] <= len(found["key"]) else "has a place outside of its numbers"
+    return bool(0 <= found["pos"] <= len(found["key"]))
 
 
-_CHECKS: dict[str, Callable[[Any], str]] = {
-    "OneHotEncoder": _one_hot,
-    "CountVectorizer": _vectoriser,
-    "TfidfVectorizer": _vectoriser,
-    "FunctionTransformer": _function,
-    "RandomState": _random_state,
+_TEXTS = (_vectoriser, "reads files that the rows name, or has a vocabulary with wrong places")
+_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "OneHotEncoder": (
+        _one_hot,
+        "drops or groups categories, or has some that are not in order, or other columns than categories. "
+        "Fit it with drop=None and all categories",
+    ),
+    "CountVectorizer": _TEXTS,
+    "TfidfVectorizer": _TEXTS,
+    # only what stands for "passthrough" in a ColumnTransformer
+    "FunctionTransformer": (lambda one: one.func is one.inverse_func is None, "has a function"),
+    "RandomState": (_random_state, "has a place outside of its numbers"),
 }
-"""Numbers that compiled code takes as indices: each says what is wrong with them."""
+"""Numbers that compiled code takes as indices, and whatever would be called: what is right, what is wrong."""
