@@ -84,7 +84,6 @@ def test_the_teacher_of_the_same_digits_is_best_and_the_constant_one_last(
     assert lines[2]["error"] == last["error"]
     shown = run(*options)
     assert shown.stdout.index("all") < shown.stdout.index("two") < shown.stdout.index("constant")
-    assert "█" * 10 in shown.stdout
     assert f"{best['score']:.4g}" in shown.stdout
     assert shown.stderr == ""
 
