@@ -184,7 +184,7 @@ def test_errors_are_in_the_teachers_name_and_joint_teachers_can_be_sent() -> Non
             r"has no class 'nx', which the group 'nor' names; its classes are ja, nb, nn",
         ),
         ({"nor": []}, "The group 'nor' is empty"),
-        ({"nor": "nb"}, "The group 'nor' is the text 'nb'"),
+        ({"nor": "nb"}, "The group 'nor' is 'nb'"),
         ({"nor": 3}, "cannot be joined like this"),
         ({"nor": ["nb", "nb"]}, "names nb more than once"),
         ({"a": ["nb", "no"], "b": ["no", "nn"]}, "has the class 'no' in two groups, 'a' and 'b'"),
@@ -232,7 +232,7 @@ def test_others_decide_within_a_split_class() -> None:
         ({"nn": []}, "cannot be split like this: The group 'nn' is empty"),
         ({"nn": ["nb", "x"]}, "cannot be split like this: classes names nb more than once"),
         ({"nn": [1, 2]}, "cannot be split like this"),
-        ({"nn": "xy"}, "cannot be split like this: The group 'nn' is the text 'xy'"),
+        ({"nn": "xy"}, "cannot be split like this: The group 'nn' is 'xy'"),
     ],
 )
 def test_what_cannot_be_split(groups: dict, says: str) -> None:

@@ -181,10 +181,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*words: Any) -> Any:
-    pytest.importorskip("typer")
-    from typer.testing import CliRunner
+    pytest.importorskip("click")
+    from click.testing import CliRunner
 
-    from consilience.cli.commands import app
+    from consilience.cli.app import app
 
     return CliRunner().invoke(app, list(map(str, words)))
 
