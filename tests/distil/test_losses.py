@@ -36,12 +36,6 @@ def test_every_loss_is_in_the_tables() -> None:
     assert set(SOFT_LABELS) == {loss for loss in learnt if not loss.torch_only}
 
 
-def test_set_params_reaches_into_a_loss() -> None:
-    model = CrossTaskDistiller(None, loss="sinkhorn").set_params(loss__temperature=1.5)
-    assert (model.loss.temperature, model.get_params()["loss__epsilon"]) == (1.5, "auto")
-    assert repr(model.loss) == "Sinkhorn(temperature=1.5)"
-
-
 def test_an_own_loss_trains_as_the_same_loss_of_ours(digits: Any) -> None:
     X = np.concatenate([digits.X, digits.X_test[:30]])
     y = np.concatenate([digits.y, np.full(30, -1)])

@@ -48,12 +48,6 @@ def test_labels_measure_and_teach_nothing(unlabelled: Any, labelled: Any) -> Non
     assert [row.accuracy for row in labelled] == sorted((r.accuracy for r in labelled), reverse=True)
 
 
-def test_accuracies_have_intervals(labelled: Any) -> None:
-    for row in labelled:
-        low, high = row.interval
-        assert low < row.accuracy < high
-
-
 def test_rows_of_a_class_that_nobody_knows_are_errors(digits: Any) -> None:
     y = digits["y"][:200].astype(object)
     options: Any = {"methods": ["sd"], "balance": [False], "teacher_temperatures": [None], "self_label": [False]}
@@ -174,22 +168,6 @@ def test_figures_are_those_of_fits_on_either_half(digits: Any) -> None:
             assert row.accuracy == right.mean(), row.name
 
 
-def test_the_loss_in_use_is_compared_except_with_self_labelling(digits: Any) -> None:
-    X, y, options = digits["X"], digits["y"], {"method": "sd", "balance": False, "random_state": 0}
-    both: Any = {"methods": ["sd"], "balance": [False], "teacher_temperatures": [None], "self_label": [False, True]}
-    accuracy = {}
-    for loss in ("cross-entropy", "collision"):
-        found = Unifier(digits["teachers"], **options).compare(X, y, student=Logistic(loss=loss), **both)
-        for row in found:
-            assert row.error is None  # self-labelling takes cross-entropy only
-            accuracy[loss, row.self_label] = row.accuracy
-    assert accuracy["collision", True] == accuracy["cross-entropy", True]
-    assert accuracy["collision", False] != accuracy["cross-entropy", False]
-    half = np.random.RandomState(0).permutation(len(digits["X"])) % 2
-    alone = decided_alone(digits, Unifier(digits["teachers"], **options), half, Logistic(loss="collision"))
-    assert accuracy["collision", False] == (alone == y).mean()
-
-
 def test_rows_without_an_answer_are_left_out(digits: Any) -> None:
     X, teachers = digits["X"][:80], digits["teachers"].values()
     outputs = [(model.predict_proba(X), model.classes_) for model in teachers]
@@ -253,29 +231,3 @@ def test_it_prints_and_exports(labelled: Any) -> None:
 def test_bad_input_is_named(digits: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         Unifier(digits["teachers"]).compare(**{"X": digits["X"], **options})
-
-
-def test_stored_outputs_are_those_of_the_rows_compared(digits: Any) -> None:
-    X = digits["X"]
-    stored = {
-        name: as_teacher(model.predict_proba(X), model.classes_) for name, model in digits["teachers"].items()
-    }
-    options: dict[str, Any] = {
-        "methods": ["sd"],
-        "balance": [False],
-        "teacher_temperatures": [None],
-        "self_label": [False],
-    }
-    one, two = (
-        Unifier(teachers, method="sd", balance=False, random_state=0).compare(X, max_rows=150, **options)
-        for teachers in (stored, digits["teachers"])
-    )
-    assert one.rows[0].agreement == pytest.approx(two.rows[0].agreement)
-
-
-def test_options_of_one_method_do_not_hinder_another(digits: Any) -> None:
-    unifier = Unifier(digits["teachers"], method=CE(off_set=True), balance=False, random_state=0)
-    found = unifier.compare(
-        digits["X"][:150], methods=["sd"], balance=[False], teacher_temperatures=[None], self_label=[False]
-    )
-    assert [row.error for row in found] == [None, None]

@@ -233,11 +233,3 @@ def test_disagreements_print_and_export(digits: Any) -> None:
         unified.disagreements(digits["X"], max_rows=0)
     with pytest.raises(InvalidInputError, match="logits have 2 rows and X has 520"):
         unified.disagreements(digits["X"], logits=np.zeros((2, 11)))
-
-
-def test_skore_reports_a_unifier(digits: Any) -> None:
-    """skore's reports work on any scikit-learn classifier, and so on this one."""
-    skore = pytest.importorskip("skore")
-    unified = Unifier(digits["teachers"], "logistic", random_state=0).fit(digits["X"])
-    report = skore.EstimatorReport(unified, X_test=digits["X"][:100], y_test=digits["y"][:100])
-    assert report.metrics.accuracy() == pytest.approx(unified.score(digits["X"][:100], digits["y"][:100]))

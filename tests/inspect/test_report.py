@@ -253,14 +253,6 @@ def test_groups_without_a_shared_class_are_told_first() -> None:
     assert [row["classes"] for row in records(blocks_of(page, "table")["Components"])] == [2, 2]
 
 
-def test_one_teacher_of_two_classes_has_a_page() -> None:
-    X = np.random.default_rng(0).normal(size=(40, 2))
-    unified = Unifier([as_teacher(lambda A: A, [0, 1], output="logits")], "logistic", random_state=0).fit(X)
-    page = model_page(unified, X, (X[:, 1] > X[:, 0]).astype(int), labels_only=False)
-    assert page["title"] == "A classifier from one teacher"
-    assert "Do teachers agree?" not in {section["title"] for section in page["sections"]}
-
-
 def test_many_classes_and_teachers_make_a_small_file(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     W, X = rng.normal(size=(8, 300)), rng.normal(size=(300, 8))
