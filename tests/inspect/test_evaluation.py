@@ -157,30 +157,25 @@ def test_a_model_without_mass_on_a_teachers_classes_has_no_opinion_there() -> No
     assert not silent.occurs.any()
 
 
-def test_sums_do_not_depend_on_threads_and_survive_tiny_likelihoods(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tallies_are_sums_over_rows_and_survive_tiny_likelihoods() -> None:
     random = np.random.default_rng(0)
     space = LabelSpace([["a", "b", "c"], ["b", "c", "d"]])
     layout = make_layout(space.columns, space.offsets, space.n_classes)
     logits, truth = 60 * random.standard_normal((20_000, 6)), random.integers(4, size=20_000)
     logits[::7, 3:] = np.nan
     proba = random.dirichlet(np.full(4, 0.1), size=20_000)
-    one, two = [], []
-    for found, threads in ((one, 1), (two, 3)):
-        monkeypatch.setattr("consilience.kernels.unify.answers.kernel_threads", lambda n=threads: n)
-        found += beside_teachers(logits, layout, proba, truth, 15)[1:]
+    found = beside_teachers(logits, layout, proba, truth, 15)[1:]
     for i, own in enumerate(([0, 1, 2], [1, 2, 3])):
         rows = np.isin(truth, own) & ~np.isnan(logits[:, 3 * i])
         p = softmax(logits[rows, 3 * i : 3 * i + 3], axis=1)
         sides = (p, proba[rows][:, own] / proba[rows][:, own].sum(axis=1, keepdims=True))
-        for side, (share, tallies) in enumerate(zip(sides, one, strict=True)):
+        for share, tallies in zip(sides, found, strict=True):
             tally, local = tallies[i], np.searchsorted(own, truth[rows])
             expected = theirs.log_loss(local, share, labels=[0, 1, 2]) * rows.sum()
             assert -tally.log_likelihood == pytest.approx(expected, rel=1e-9)
             right = share.argmax(axis=1) == local
             assert tally.hits.tolist() == np.bincount(local[right], minlength=3).tolist()
             np.testing.assert_allclose(tally.gaps, calibration_gaps(share.max(axis=1), right, 15), atol=1e-8)
-            assert tally.log_likelihood == two[side][i].log_likelihood
-            assert (tally.gaps == two[side][i].gaps).all()
 
 
 def test_the_student_of_the_labels_alone_is_cross_validated(evaluation: Any, digits: Any) -> None:

@@ -49,7 +49,6 @@ from consilience.kernels.unify.packed import (
     LANES,
     Layout,
     add_probabilities,
-    block_log_softmax,
     block_softmax,
     distinct_blocks,
     in_turns,
@@ -127,7 +126,7 @@ def ce_logits(
 def ce_objective(U: Floats, logits: Floats, layout: Layout, temperature: float) -> Floats:
     """Return J of eq. (9) for each row, at unified logits U (n, L)."""
     _, p = block_softmax(logits, layout.offsets, temperature)
-    log_q = block_log_softmax(np.where(np.isnan(p), np.nan, U[:, layout.columns]), layout.offsets, 1.0)
+    log_q, _ = block_softmax(np.where(np.isnan(p), np.nan, U[:, layout.columns]), layout.offsets, 1.0)
     J: Floats = -np.nansum(p * log_q, axis=1)
     return J
 

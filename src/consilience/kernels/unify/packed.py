@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -129,11 +130,6 @@ def block_softmax(logits: Floats, offsets: Ints, temperature: float) -> tuple[Fl
     log_p, p = np.empty(logits.shape), np.empty(logits.shape)
     in_turns(lambda rows: softmax_rows(logits[rows], offsets, temperature, log_p[rows], p[rows]), len(logits))
     return log_p, p
-
-
-def block_log_softmax(logits: Floats, offsets: Ints, temperature: float) -> Floats:
-    """Return only log p_i of `block_softmax`."""
-    return block_softmax(logits, offsets, temperature)[0]
 
 
 @kernel(fastmath=FUSE)
@@ -300,7 +296,7 @@ def floor_blocks(logits: Floats, offsets: Ints, smoothing: Floats) -> Floats:
     """
     if not smoothing.any():
         return logits
-    log_p: Floats = block_log_softmax(logits, offsets, 1.0)
+    log_p = block_softmax(logits, offsets, 1.0)[0]
     sizes = np.diff(offsets)
     smooth = np.repeat(smoothing / sizes, sizes)
     np.maximum(log_p, np.log(smooth, out=np.zeros(len(smooth)), where=smooth > 0), out=log_p)
@@ -320,21 +316,10 @@ def sd(logits: Floats, layout: Layout, temperature: float) -> Floats:
     -------
     (n, L) array; uniform in rows where every teacher abstains.
     """
-    Q = np.empty((len(logits), len(layout.class_offsets) - 1))
-    in_turns(lambda rows: _sd_rows(logits[rows], layout, temperature, Q[rows]), len(logits))
-    return Q
-
-
-@kernel(fastmath=FUSE)
-def _sd_rows(logits, layout, temperature, Q):  # type: ignore[no-untyped-def]
-    """Fill Q (n, L)."""
-    lanes = min(LANES, len(Q))
-    x, active = np.empty((logits.shape[1], lanes)), np.empty((len(layout.offsets) - 1, lanes))
-    a = np.empty((Q.shape[1], lanes))
-    for first in range(0, len(Q), lanes):
-        load_lanes(logits, first, layout.offsets, x, active)
-        add_probabilities(x, active, layout, temperature, a)
-        for lane in range(min(lanes, len(Q) - first)):
-            count = active[:, lane].sum()
-            for c in range(len(a)):
-                Q[first + lane, c] = a[c, lane] / count if count > 0.0 else 1.0 / len(a)
+    Q = np.zeros((len(logits), len(layout.class_offsets) - 1))
+    _, p = block_softmax(logits, layout.offsets, temperature)
+    p[np.isnan(p)] = 0.0
+    for start, stop in pairwise(layout.offsets):
+        Q[:, layout.columns[start:stop]] += p[:, start:stop]
+    total = Q.sum(axis=1, keepdims=True)  # of teachers that answer
+    return np.divide(Q, total, out=np.full(Q.shape, 1.0 / Q.shape[1]), where=total > 0)
