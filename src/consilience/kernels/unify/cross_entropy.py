@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import FUSE, exp, log
-from consilience.kernels.unify.factorisation import LeastSquares
+from consilience.kernels.unify.factorisation import mf_lf_logits
 from consilience.kernels.unify.linear_systems import (
     BY_GRADIENTS,
     Way,
@@ -95,17 +95,16 @@ def ce_logits(
     n_classes = len(layout.class_offsets) - 1
     set_of, columns, offsets = distinct_blocks(layout.columns, layout.offsets)
     sets = make_layout(columns, offsets, n_classes)
-    fit = LeastSquares(layout, temperature, START_FLOOR, START_LEFT)
 
     def solve(Z: Floats, way: Way, most: int) -> tuple[Floats, Floats, Ints]:
         n = len(Z)
         size = 0 if way is BY_GRADIENTS else min(len(offsets) - 1, n_classes) + 1
         lanes = lanes_for(len(columns), LANES) if size == 0 else max(1, min(LANES, _MOST_WEIGHTS // size**2))
-        U, norms, n_iter = np.empty((n, n_classes)), np.empty(n), np.empty(n, dtype=np.intp)
+        U = mf_lf_logits(Z, layout, temperature, START_FLOOR, START_LEFT)
+        norms, n_iter = np.empty(n), np.empty(n, dtype=np.intp)
 
         def work(rows: slice) -> None:
             A, W = np.empty(U[rows].shape), np.empty((len(U[rows]), len(offsets) - 1))
-            fit(Z[rows], U[rows])
             start_rows(Z[rows], layout, set_of, sets, temperature, A, W, U[rows])
             newton_rows(A, W, sets, *way, size, lanes, U[rows], (norms[rows], n_iter[rows]), tol, most)
 

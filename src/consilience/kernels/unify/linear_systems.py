@@ -253,10 +253,9 @@ BY_GRADIENTS: Way = (None, None, GRADIENTS)
 def make_links(sets: Layout) -> Way:
     """Prepare elimination: of the class sets, or of the classes if these are fewer."""
     n_sets, n_classes = len(sets.offsets) - 1, len(sets.class_offsets) - 1
-    knows = np.zeros((n_sets, n_classes), dtype=np.float32)
-    knows[sets.block_of, sets.columns] = 1.0
+    fill = _fill_with_ground(_linked(sets))
     if n_sets > n_classes:
-        return None, _fill_with_ground(knows.T @ knows > 0), None
+        return None, fill, None
     pairs = [np.empty((4, 0))]
     for c in range(n_classes):
         columns = sets.by_class[sets.class_offsets[c] : sets.class_offsets[c + 1]]
@@ -264,7 +263,15 @@ def make_links(sets: Layout) -> Way:
         meet = sets.block_of[one] * (n_sets + 1) + sets.block_of[other]
         pairs.append(np.stack([one, other, np.full(len(one), c), meet]))
     first, second, shared, place = np.concatenate(pairs, axis=1).astype(np.uint32)
-    return Links(first, second, shared, place, _fill_with_ground(knows @ knows.T > 0)), None, None
+    return Links(first, second, shared, place, fill), None, None
+
+
+def _linked(sets: Layout) -> NDArray[np.bool_]:
+    """Return which class sets share a class; or if classes are fewer, which of them share a set."""
+    knows = np.zeros((len(sets.offsets) - 1, len(sets.class_offsets) - 1), dtype=np.float32)
+    knows[sets.block_of, sets.columns] = 1.0
+    linked: NDArray[np.bool_] = (knows.T @ knows if len(knows) > knows.shape[1] else knows @ knows.T) > 0
+    return linked
 
 
 def _fill_with_ground(linked: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -272,22 +279,9 @@ def _fill_with_ground(linked: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def elimination_cost(sets: Layout) -> int:
-    """Return roughly how many multiplications a Newton step takes by elimination.
-
-    Eliminating a node adds edges only between later nodes whose first neighbour is not after that node.
-    """
-    n_sets, n_classes = len(sets.offsets) - 1, len(sets.class_offsets) - 1
-    if n_sets > n_classes:
-        node, hub, size = sets.columns, sets.block_of, n_classes
-    else:
-        node, hub, size = sets.block_of, sets.columns, n_sets
-    first_of_hub = np.full(max(n_sets, n_classes), size)
-    np.minimum.at(first_of_hub, hub, node)
-    first = np.arange(size)
-    np.minimum.at(first, node, first_of_hub[hub])
-    # for each node, the number of later nodes with a first neighbour at or before it
-    later = np.cumsum(np.bincount(first, minlength=size)) - np.arange(1, size + 1)
-    return int((later**2).sum()) + size**2 // 4  # every possible edge is set to zero
+    """Return roughly how many multiplications a Newton step takes by elimination."""
+    later = np.triu(_fill_with_ground(_linked(sets)), 1).sum(axis=1)
+    return int((later**2).sum())
 
 
 @part(fastmath=FUSE)

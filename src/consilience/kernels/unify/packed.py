@@ -160,7 +160,7 @@ def softmax_rows(logits, offsets, temperature, log_p, p):  # type: ignore[no-unt
 
 @part(fastmath=FUSE)
 def load_lanes(logits, first, offsets, x, active):  # type: ignore[no-untyped-def]
-    """Put the rows from `first` on into lanes, and return how many blocks abstain.
+    """Put the rows from `first` on into lanes.
 
     Lanes past the last row are filled with that row.
 
@@ -174,7 +174,6 @@ def load_lanes(logits, first, offsets, x, active):  # type: ignore[no-untyped-de
     active : (N, lanes) array
         Filled with 1, or 0 where a block abstains.
     """
-    silent = 0
     for lane in range(x.shape[1]):
         row = min(first + lane, len(logits) - 1)
         for k in range(len(x)):
@@ -183,10 +182,8 @@ def load_lanes(logits, first, offsets, x, active):  # type: ignore[no-untyped-de
             active[b, lane] = 1.0
             if np.isnan(x[offsets[b], lane]):
                 active[b, lane] = 0.0
-                silent += 1
                 for k in range(offsets[b], offsets[b + 1]):
                     x[k, lane] = 0.0
-    return silent
 
 
 @part(fastmath=FUSE)

@@ -13,7 +13,6 @@ from scipy.stats import rankdata
 
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.compiled import kernel, kernel_threads, part
-from consilience.kernels.elementary import FUSE, exp
 from consilience.kernels.unify.packed import Layout, in_turns
 
 Odds = NDArray[np.float32]
@@ -120,8 +119,29 @@ def log_odds(logits: Floats, offsets: Ints) -> Odds:
     tie.
     """
     odds = np.empty(logits.shape, dtype=np.float32)
-    in_turns(lambda rows: _log_odds_rows(logits[rows], offsets, odds[rows]), len(logits))
+
+    def work(rows: slice) -> None:
+        with np.errstate(over="ignore"):  # logits may be as large as floats go
+            for start, stop in pairwise(offsets):
+                odds[rows, start:stop] = _log_odds(logits[rows, start:stop])
+
+    in_turns(work, len(logits), most=4096)
     return odds
+
+
+def _log_odds(z: Floats) -> Floats:
+    """Return the log-odds (n, k) of a teacher's logits, in steps."""
+    if z.shape[1] == 1:
+        return 0.0 * z
+    first = z.argmax(axis=1)[:, None]
+    top, others = np.take_along_axis(z, first, axis=1), z.copy()
+    np.put_along_axis(others, first, -np.inf, axis=1)
+    below = others.max(axis=1, keepdims=True)
+    share = np.exp(z - top)
+    odds = z - top - np.log(np.maximum(share.sum(axis=1, keepdims=True) - share, 1.0))
+    of_first = top - below - np.log(np.exp(others - below).sum(axis=1, keepdims=True))
+    np.put_along_axis(odds, first, of_first, axis=1)
+    return np.rint(odds * STEPS) / STEPS
 
 
 def add_smallest_shifts(z: Floats, layout: Layout, component: Ints, pattern: Ints, U: Floats) -> None:
@@ -142,37 +162,17 @@ def add_smallest_shifts(z: Floats, layout: Layout, component: Ints, pattern: Int
     U : (n, L) array
         Changed in place.
     """
-    in_turns(lambda rows: _shift_rows(z[rows], layout, component, pattern[rows], U[rows]), len(U))
+    columns, starts, L = layout.columns, layout.offsets[:-1], U.shape[1]
 
+    def work(rows: slice) -> None:
+        part, ids = U[rows], component[pattern[rows]]
+        shifts = np.add.reduceat(z[rows] - part[:, columns], starts, axis=1) / np.diff(layout.offsets)
+        answered = ~np.isnan(shifts)
+        cell = (ids[:, columns[starts]] + L * np.arange(len(part))[:, None])[answered]
+        total, count = np.bincount(cell, shifts[answered], part.size), np.bincount(cell, minlength=part.size)
+        part += np.take_along_axis((total / np.maximum(count, 1)).reshape(part.shape), ids, axis=1)
 
-@kernel()
-def _log_odds_rows(logits, offsets, odds):  # type: ignore[no-untyped-def]
-    """Fill odds (n, m) as in `log_odds`."""
-    for row in range(len(logits)):
-        for b in range(len(offsets) - 1):
-            start, stop = offsets[b], offsets[b + 1]
-            first, second = start, -1
-            for k in range(start + 1, stop):
-                if logits[row, k] > logits[row, first]:
-                    first, second = k, first
-                elif second < 0 or logits[row, k] > logits[row, second]:
-                    second = k
-            top = logits[row, first]
-            if second < 0 or np.isnan(top):
-                for k in range(start, stop):
-                    odds[row, k] = 0.0 * top  # NaN stays NaN
-                continue
-            below = logits[row, second]
-            rest, rest_of_first = 0.0, 0.0
-            for k in range(start, stop):
-                if k != first:
-                    rest += exp(logits[row, k] - top)
-                    rest_of_first += exp(logits[row, k] - below)
-            for k in range(start, stop):
-                if k != first:
-                    others = max(1.0 + rest - exp(logits[row, k] - top), 1.0)
-                    odds[row, k] = np.rint((logits[row, k] - top - np.log(others)) * STEPS) / STEPS
-            odds[row, first] = np.rint((top - below - np.log(rest_of_first)) * STEPS) / STEPS
+    in_turns(work, len(U))
 
 
 @kernel()
@@ -218,29 +218,6 @@ def _mean_rank(below, ties, count):  # type: ignore[no-untyped-def]
 def _column(key, width):  # type: ignore[no-untyped-def]
     # numbers below 2^53 have exact quotients here, and dividing floats is quicker
     return np.intp(float(key & 0xFFFFFFFF) / width)
-
-
-@kernel(fastmath=FUSE)
-def _shift_rows(z, layout, component, pattern, U):  # type: ignore[no-untyped-def]
-    """Change U (n, L) as in `add_smallest_shifts`."""
-    n_classes = U.shape[1]
-    total, count = np.empty(n_classes), np.empty(n_classes)
-    for row in range(len(U)):
-        ids = component[pattern[row]]
-        total[:] = 0.0
-        count[:] = 0.0
-        for b in range(len(layout.offsets) - 1):
-            start, stop = layout.offsets[b], layout.offsets[b + 1]
-            if np.isnan(z[row, start]):
-                continue
-            shift = 0.0
-            for k in range(start, stop):
-                shift += z[row, k] - U[row, layout.columns[k]]
-            total[ids[layout.columns[start]]] += shift / (stop - start)
-            count[ids[layout.columns[start]]] += 1.0
-        for c in range(n_classes):
-            if count[ids[c]] > 0.0:
-                U[row, c] += total[ids[c]] / count[ids[c]]
 
 
 class Agreement(NamedTuple):
