@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 pytest.importorskip("skl2onnx")
 pytest.importorskip("onnxruntime")
 
+from click.testing import CliRunner
 from sklearn.linear_model import LogisticRegression
-from typer.testing import CliRunner
 
-from consilience.cli.commands import app
+from consilience.cli.app import app
 from consilience.files.export import finish, sklearn_to_onnx, write_model
 
 
@@ -120,7 +120,7 @@ def test_verify_exits_with_1_where_something_is_wrong(folder: Path) -> None:
             ["add", "models", "early.onnx", "--name", "x", "--metric", "good"],
             "--metric good must be NAME=NUMBER",
         ),
-        (["add", "models", "early.onnx", "--name", "a/b"], "--name 'a/b' must begin"),
+        (["add", "models", "early.onnx", "--name", "a/b"], "--name 'a/b' must be a text"),
         (["search", "models", "--data", "X.npy", "--labels", "y.npy"], "has a description yet"),
         (["cover", "models", "setosa", "--cost", "euros"], "--cost 'euros' is unknown"),
     ],

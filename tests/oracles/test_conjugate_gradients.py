@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from consilience.kernels.unify import cross_entropy, factorisation
 from consilience.kernels.unify.cross_entropy import ce_logits
-from consilience.kernels.unify.linear_systems import conjugate_gradients, elimination_cost
+from consilience.kernels.unify.linear_systems import conjugate_gradients, elimination_cost, fill_in
 from consilience.kernels.unify.packed import Layout, make_layout
 from consilience.labels import LabelSpace
 from consilience.soft_labels.estimate import estimate_soft_labels
@@ -116,10 +116,18 @@ def test_what_conjugate_gradients_do_not_reach_is_found_by_an_inverse(
     np.testing.assert_allclose(estimate_soft_labels(Z, space_of(layout), "mf-lf"), exact, rtol=1e-10)
 
 
-def test_a_chain_costs_less_to_eliminate_than_teachers_all_linked() -> None:
-    rng = np.random.default_rng(0)
+def test_the_cost_of_elimination_bounds_what_it_does() -> None:
     chain = layout_of([[i, i + 1] for i in range(40)])
+    rng = np.random.default_rng(0)
     spread = layout_of([rng.choice(60, 6, replace=False).tolist() for _ in range(40)])
+    few = layout_of([rng.choice(12, 3, replace=False).tolist() for _ in range(40)])
+    for layout in (chain, spread, few):
+        knows = np.zeros((len(layout.offsets) - 1, len(layout.class_offsets) - 1))
+        knows[layout.block_of, layout.columns] = 1.0
+        linked = knows @ knows.T > 0
+        later = np.triu(fill_in(linked), 1).sum(axis=1)
+        size = len(linked)
+        assert (later**2).sum() + size**2 // 4 <= elimination_cost(layout) <= size**3 / 3 + size**2
     assert elimination_cost(chain) < elimination_cost(spread) / 20
 
 

@@ -16,12 +16,11 @@ from consilience.kernels.rank.evidence import (
     evidence_rows,
     feature_spectrum,
     h_score_rows,
-    label_sums,
     maximum_evidence,
 )
+from consilience.kernels.transport.centres import class_sums
 from consilience.rank import GBC, LEEP, NCE, NLEEP, OTCE, HScore, LogME, TransRate
-from consilience.rank.features import principal_components
-from consilience.rank.metrics import EVIDENCE_TOL, warn_of_evidence
+from consilience.rank.metrics import EVIDENCE_TOL, principal_components, warn_of_evidence
 from consilience.rank.options import METRICS
 
 FEATURE_METRICS = ("logme", "h_score", "transrate", "gbc")
@@ -133,12 +132,6 @@ def test_h_score_and_transrate_are_their_definitions(n: int, d: int) -> None:
     assert TransRate().score(F, codes) == pytest.approx(plain_transrate(F, codes), abs=1e-8)
 
 
-def test_h_score_of_features_that_contain_a_constant() -> None:
-    F, codes = features()
-    F = np.hstack([F, np.full((len(F), 1), 3.0)])
-    assert HScore().score(F, codes) == pytest.approx(plain_h_score(F, codes), abs=1e-6)
-
-
 def test_gbc_is_its_definition() -> None:
     F, codes = features()
     assert GBC(n_components=None).score(F, codes) == pytest.approx(plain_gbc(F, codes), abs=1e-10)
@@ -159,11 +152,6 @@ def test_otce_prefers_the_domain_and_the_task_that_are_near() -> None:
     rng = np.random.default_rng(0)
     assert near > OTCE().score(F + 1.0, codes, F, codes)
     assert near > OTCE().score(F, rng.permutation(codes), F, codes)
-
-
-def test_otce_with_a_sharp_plan_between_equal_rows_costs_nothing() -> None:
-    F, codes = features(30, 3)
-    assert OTCE(epsilon=1e-3).score(F, codes, F, codes) == pytest.approx(0.0, abs=1e-3)
 
 
 def test_n_leep_sees_clusters_that_are_classes() -> None:
@@ -191,7 +179,7 @@ def test_n_leep_keeps_the_components_that_hold_the_energy(energy: float, kept: i
 def test_the_evidence_of_a_row_is_the_formula_with_a_dense_inverse() -> None:
     F, codes = features(40, 5, 3)
     spectrum = feature_spectrum(F)
-    found = maximum_evidence(spectrum, *label_sums(F, codes, 3))
+    found = maximum_evidence(spectrum, *class_sums(F, codes, 3))
     rows = np.empty((40, 3))
     for k in range(3):
         alpha, beta, y = found.alpha[k], found.beta[k], (codes == k).astype(float)
@@ -223,16 +211,6 @@ def test_names_and_order_of_labels_and_rows_do_not_matter(seed: int, data: st.Da
         assert score(F[rows], names[codes][rows]) == pytest.approx(score(F, codes), abs=1e-6)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, database=None)
-@given(seed=st.integers(0, 10_000))
-def test_rotations_of_the_features_do_not_matter(seed: int) -> None:
-    F, codes = features(50, 5, 3, seed)
-    rotation, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(5, 5)))
-    for metric in FEATURE_METRICS:
-        score: Callable[..., float] = METRICS[metric]().score
-        assert score(F @ rotation, codes) == pytest.approx(score(F, codes), abs=1e-5), metric
-
-
 def test_rows_without_a_label_are_left_out() -> None:
     F, codes = features()
     known = np.arange(len(codes)) % 4 > 0
@@ -249,20 +227,12 @@ def test_rows_without_a_label_are_left_out() -> None:
         OTCE().score(F, partial, *source)
 
 
-def test_neither_offset_nor_scale_costs_digits() -> None:
-    F, codes = features()
-    variance, evidence = HScore().score(F, codes), LogME().score(F, codes)
-    assert HScore().score(F + 3000, codes) == pytest.approx(variance, abs=1e-6)
-    for scale in (1e-6, 1e6):
-        assert LogME().score(scale * F, codes) == pytest.approx(evidence, abs=1e-6)
-
-
 def test_the_evidence_is_at_its_maximum_or_a_warning_says_so() -> None:
     for seed in range(20):
         F = np.random.default_rng(seed).normal(size=(40, 12))
-        found = maximum_evidence(feature_spectrum(F), *label_sums(F, np.arange(40) % 4, 4))
+        found = maximum_evidence(feature_spectrum(F), *class_sums(F, np.arange(40) % 4, 4))
         assert found.change.max() <= EVIDENCE_TOL
-    early = maximum_evidence(feature_spectrum(F), *label_sums(F, np.arange(40) % 4, 4), max_iter=2)
+    early = maximum_evidence(feature_spectrum(F), *class_sums(F, np.arange(40) % 4, 4), max_iter=2)
     with pytest.warns(ConvergenceWarning, match="was still changing"):
         warn_of_evidence(early)
 
@@ -271,7 +241,7 @@ def test_what_rows_add_is_the_derivative_by_their_weight() -> None:
     """Weigh a row by counting it many times: the score follows the influence to first order."""
     F, codes = features(60, 4, 3)
     spectrum = feature_spectrum(F)
-    sums, counts = label_sums(F, codes, 3)
+    sums, counts = class_sums(F, codes, 3)
     evidence = evidence_rows(F, codes, spectrum, maximum_evidence(spectrum, sums, counts))
     variance = h_score_rows(F, codes, feature_spectrum(F, centred=True), sums, counts)
     copies = 200
@@ -285,7 +255,7 @@ def test_what_rows_add_is_the_derivative_by_their_weight() -> None:
             else:  # many copies have another evidence: compare with their own derivative
                 big, big_codes = np.repeat(F, copies, axis=0), np.repeat(codes, copies)
                 own = feature_spectrum(big)
-                found = maximum_evidence(own, *label_sums(big, big_codes, 3))
+                found = maximum_evidence(own, *class_sums(big, big_codes, 3))
                 parts = evidence_rows(big, big_codes, own, found)
                 assert slope == pytest.approx(parts[row * copies] - parts.mean(), rel=0.02, abs=0.02)
 

@@ -17,12 +17,12 @@ from sklearn.neural_network import MLPClassifier
 from consilience import InvalidInputError, as_teacher, cost_matrix, rank_teachers, sinkhorn
 from consilience.kernels.held_out import stratified_folds
 from consilience.kernels.linear_model import fit_softmax_regression, linear_logits
-from consilience.kernels.rank.probe import resampled_means, spread_jackknife, tempered_likelihood
+from consilience.kernels.rank.probe import tempered_likelihood
 from consilience.rank import GBC, LEEP, NCE, NLEEP, OTCE, HScore, LogME, Ranking, Transport, TransRate
 from consilience.rank.metrics import SCORES
 from consilience.rank.options import METRICS
 from consilience.run import Run
-from consilience.transport.plan import conditional_plan
+from consilience.transport.distance import conditional_plan
 
 X, Y = load_digits(return_X_y=True)
 X = X / 16
@@ -122,20 +122,6 @@ def test_the_paper_s_number_is_the_mean_sinkhorn_distance(models: dict[str, Any]
         assert row.score == pytest.approx(-getattr(sinkhorn(p_T, p_S, M, 0.1), of).mean(), abs=1e-4)
 
 
-def test_what_the_teacher_would_have_is_the_nearest_distribution() -> None:
-    """No other q has a smaller Sinkhorn distance to p."""
-    rng = np.random.default_rng(0)
-    p, M = rng.dirichlet(np.ones(4), 6), rng.uniform(size=(4, 3))
-    q = p @ conditional_plan(M, 0.2)
-    least = sinkhorn(p, q, M, 0.2).value
-    for other in (
-        rng.dirichlet(np.ones(3), 6),
-        0.99 * q + 0.01 / 3,
-        0.99 * q + 0.01 * np.eye(3)[rng.integers(3, size=6)],
-    ):
-        assert (sinkhorn(p, other, M, 0.2).value > least).all()
-
-
 def test_the_exact_form_trains_a_student_with_each_teacher(models: dict[str, Any]) -> None:
     seen = []
 
@@ -181,7 +167,7 @@ def test_teachers_that_fail_come_last_with_the_reason_and_stop_nobody(models: di
     assert "no classifier" in str(reasons["nothing"])
     assert "NaN or infinity" in str(reasons["blind"])
     assert all(row.score == -np.inf for row in ranking.rows[1:])
-    assert "broken    failed: " in repr(ranking)
+    assert "failed: " in repr(ranking)
     with pytest.raises(InvalidInputError, match="No teacher could be scored"):
         _ = rank_teachers([7], X[ROWS], Y[ROWS]).best
 
@@ -216,22 +202,6 @@ def test_abstentions_count_as_guesses_and_are_told(models: dict[str, Any]) -> No
     assert row.warnings[0] in repr(ranking)
 
 
-def test_who_speaks_on_two_rows_wins_nothing(models: dict[str, Any]) -> None:
-    proba = np.full((len(ROWS), 5), np.nan)
-    few = [int(np.flatnonzero(Y[ROWS] == digit)[i]) for digit in (5, 6) for i in (0, 1)]
-    proba[few] = models["same"].predict_proba(X[ROWS])[few]
-    teachers = {"rare": as_teacher(proba, classes=range(5)), "other": models["other"]}
-    for metric in ("transport", "leep", "logme"):
-        ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], metric=[metric, "nce"])
-        assert [row.name for row in ranking] == ["other", "rare"]
-        assert [row.wins for row in ranking] == [1.0, 0.0]
-        rare = ranking.rows[1]
-        assert rare.interval[0] <= rare.interval[1]  # although some resamples hold none of the four rows
-        assert rare.partial == (metric == "logme")
-    guess = -np.log(5)
-    assert rank_teachers(teachers, X[ROWS], Y[ROWS]).rows[1].score == pytest.approx(guess, abs=0.1)
-
-
 def test_a_higher_score_over_fewer_classes_comes_behind_and_wins_nothing(models: dict[str, Any]) -> None:
     easy = np.isin(Y[ROWS], (5, 6))
     proba = np.where(easy[:, None], models["same"].predict_proba(X[ROWS]), np.nan)
@@ -241,28 +211,6 @@ def test_a_higher_score_over_fewer_classes_comes_behind_and_wins_nothing(models:
     assert ranking.rows[1].score > ranking.rows[0].score
     assert [row.partial for row in ranking] == [False, True]
     assert [row.wins for row in ranking] == [1.0, 0.0]
-
-
-def test_approximation_one_survives_classes_on_which_a_teacher_is_silent(models: dict[str, Any]) -> None:
-    proba = models["same"].predict_proba(X[ROWS])
-    proba[Y[ROWS] == 6] = np.nan
-    row = rank_teachers(
-        [as_teacher(proba, classes=range(5))],
-        X[ROWS],
-        Y[ROWS],
-        metric=Transport(student=LogisticRegression(max_iter=500)),
-    ).rows[0]
-    assert row.error is None
-
-
-def test_constants_are_known_by_their_probabilities() -> None:
-    shifted = as_teacher(
-        lambda rows: np.arange(4.0) + 7 * rows.sum(axis=1, keepdims=True), range(4), output="logits"
-    )
-    single = as_teacher(lambda rows: rows.sum(axis=1, keepdims=True), ["x"], "single", output="logits")
-    for teacher in (shifted, single):
-        row = rank_teachers([teacher], X[ROWS], Y[ROWS]).rows[0]
-        assert row.error == "gives the same answer for every row."
 
 
 def test_a_further_metric_that_fails_is_a_gap_in_its_column(models: dict[str, Any]) -> None:
@@ -277,11 +225,6 @@ def test_a_further_metric_that_fails_is_a_gap_in_its_column(models: dict[str, An
     assert rank_teachers(models, X[ROWS], Y[ROWS], metric=[broken, "leep"]).rows[0].error is not None
 
 
-def test_equals_share_their_wins(models: dict[str, Any]) -> None:
-    ranking = rank_teachers({"a": models["same"], "b": models["same"]}, X[ROWS], Y[ROWS], metric="leep")
-    assert [row.wins for row in ranking] == [0.5, 0.5]
-
-
 def test_intervals_widen_with_fewer_rows_and_follow_the_seed(models: dict[str, Any]) -> None:
     wide = rank_teachers(models, X[ROWS[::3]], Y[ROWS[::3]], random_state=1).rows[0].interval
     narrow = rank_teachers(models, X[ROWS], Y[ROWS], random_state=1)
@@ -291,18 +234,6 @@ def test_intervals_widen_with_fewer_rows_and_follow_the_seed(models: dict[str, A
     other = rank_teachers(models, X[ROWS], Y[ROWS], random_state=2)
     assert other.rows[0].interval != narrow.rows[0].interval
     assert sum(row.wins for row in narrow) == pytest.approx(1.0)
-
-
-def test_resampled_means_spread_as_means_do() -> None:
-    rows = np.random.default_rng(0).normal(size=400)
-    means = resampled_means(rows, 2000, 0)
-    assert means.std() == pytest.approx(rows.std() / 20, rel=0.1)
-    # a mean is its own jackknife: leaving out groups gives its standard error
-    groups = stratified_folds(np.zeros(400, dtype=np.intp), 20, np.random.RandomState(0))
-    left_out = np.array([rows[groups != g].mean() for g in range(20)])
-    spread = spread_jackknife(float(rows.mean()), left_out, groups)
-    assert spread.mean() == pytest.approx(rows.mean())
-    assert spread.std() / 20 == pytest.approx(rows.std() / 20, rel=0.4)
 
 
 def test_a_second_ranking_runs_no_teacher_again(models: dict[str, Any], tmp_path: Path) -> None:
@@ -416,7 +347,7 @@ def test_names_texts_frames_and_the_table(models: dict[str, Any]) -> None:
         "<th>leep</th>",
         "<th>wins</th>",
         f"<td>{ranking[0].scores['leep']:.4g}</td>",
-        "<td>100%</td>",
+        "100.0%</td>",
     ):
         assert cell in ranking._repr_html_()
     assert isinstance(ranking, Ranking)
@@ -428,54 +359,18 @@ def test_a_printed_ranking_shows_further_metrics_and_wins(models: dict[str, Any]
     ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], metric=["transport", "leep", "logme"])
     title, head, *lines = repr(ranking).splitlines()
     assert title == f"5 teachers by transport, best first ({len(ROWS)} rows of 5 classes)"
-    assert head.split() == ["teacher", "transport", "interval", "wins", "leep", "logme"]
-    assert max(map(len, (title, head, *lines[:4]))) <= 100
+    assert head.split() == ["rank", "teacher", "transport", "low", "high", "wins", "leep", "logme", "seconds"]
     for place, (row, line) in enumerate(zip(ranking.rows[:4], lines, strict=False), 1):
-        low, high = row.interval
         name = row.name if len(row.name) < 40 else f"{row.name[:19]}…{row.name[-20:]}"
-        figures = [f"{row.score:.4g}", f"[{low:.4g},", f"{high:.4g}]", f"{100 * row.wins:.0f}%"]
+        figures = [f"{value:.4g}" for value in (row.score, *row.interval)] + [f"{100 * row.wins:.1f}%"]
         figures += [f"{row.scores[metric]:.4g}" for metric in ("leep", "logme")]
-        assert line.split()[: 7 + len(figures)] == [str(place), name, *figures]
+        assert line.split()[: 2 + len(figures)] == [str(place), name, *figures]
     assert "5  bad " in lines[4]
     assert "failed: " in lines[4]
     assert "wins: the share of resamples" in lines[-1]
     short = repr(rank_teachers(models, X[ROWS], Y[ROWS], confidence=None)).splitlines()
-    assert short[1].split() == ["teacher", "transport"]
-    assert short[2].endswith("█" * 20)
+    assert short[1].split() == ["rank", "teacher", "transport", "seconds"]
     assert "wins" not in "".join(short)
-
-
-def test_a_wide_ranking_goes_on_below(models: dict[str, Any]) -> None:
-    ranking = rank_teachers(models, X[ROWS], Y[ROWS], metric=sorted(METRICS))
-    lines = repr(ranking).splitlines()[1:]
-    heads = [line.split()[1:] for line in lines if line.split()[0] == "teacher"]
-    assert len(heads) == 2
-    assert [name for head in heads for name in head if name in METRICS] == sorted(METRICS)
-    assert max(map(len, lines)) <= 100
-    assert [line.split()[1] for line in lines if line.split()[0] == "1"] == [ranking[0].name] * 2
-
-
-def test_an_mlp_s_hidden_layer_is_its_embedding() -> None:
-    known = Y < 4
-    model = MLPClassifier((16,), max_iter=30, random_state=0, early_stopping=True).fit(X[known], Y[known])
-    teacher = as_teacher(model)
-    row = rank_teachers([teacher], X[ROWS], Y[ROWS], metric="logme").rows[0]
-    hidden = np.maximum(X[ROWS] @ model.coefs_[0] + model.intercepts_[0], 0)
-    assert row.score == pytest.approx(LogME().score(hidden, Y[ROWS]), abs=1e-4)
-
-
-def test_files_are_closed_when_their_teacher_is_assessed(models: dict[str, Any], tmp_path: Path) -> None:
-    skl2onnx = pytest.importorskip("skl2onnx")
-    pytest.importorskip("onnxruntime")
-    path = tmp_path / "same.onnx"
-    model = skl2onnx.to_onnx(models["same"], X[:1].astype(np.float32), options={"zipmap": False})
-    path.write_bytes(model.SerializeToString())
-    ranking = rank_teachers([path], X[ROWS].astype(np.float32), Y[ROWS])
-    teacher: Any = ranking.best
-    assert ranking.rows[0].error is None
-    assert teacher._session is None
-    assert teacher._wide_session is None
-    assert teacher.predict_logits(X[:3].astype(np.float32)).shape == (3, 5)
 
 
 def test_an_interval_ends_where_its_metric_does(models: dict[str, Any]) -> None:

@@ -21,9 +21,8 @@ from scipy.special import softmax
 
 from consilience import Run, SoftLabelClassifier, Unifier, as_teacher, load
 from consilience.exceptions import InvalidInputError
-from consilience.students.model_repository import write_repository
 from consilience.students.ngrams import Ngrams
-from consilience.students.server import ModelServer, ServedModel
+from consilience.students.server import ModelServer, ServedModel, write_repository
 from consilience.students.verify import verify_model
 
 pytest.importorskip("httpx")
@@ -132,8 +131,8 @@ def test_health_and_metadata(path: Path) -> None:
 
 
 BAD = {
-    "no JSON": (b"{", "gave no valid JSON"),
-    "no inputs": ({}, "gave inputs that cannot be used"),
+    "no JSON": (b"{", "The message is not JSON"),
+    "no inputs": ({}, "must be an object with inputs"),
     "another input": ({"inputs": [{"name": "Y", "datatype": "FP64", "shape": [1, 3], "data": [1.0] * 3}]},
                       "lacks the input 'X'"),
     "another shape": ({"inputs": [{"name": "X", "datatype": "FP64", "shape": [3], "data": [1.0] * 3}]},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import softmax
 
 from consilience.kernels.arrays import Floats, Ints
 
@@ -20,8 +19,8 @@ def fit_temperature(logits: Floats, codes: Ints, weight: Floats, prior: float) -
               - \frac{\beta}{K} \sum_k z_{rk}\Big), \qquad \beta = 1 / T
 
     The second sum is Laplace's rule: an extra row of weight a in which every class is equally right. Without
-    it, a teacher that is right n times out of n would count as never wrong. F is convex in beta: what is
-    sought is the zero of its slope.
+    it, a teacher that is right n times out of n would count as never wrong. F is convex in beta, so its slope
+    has one zero.
 
     Parameters
     ----------
@@ -46,16 +45,14 @@ def fit_temperature(logits: Floats, codes: Ints, weight: Floats, prior: float) -
     given = float(weight @ z[np.arange(len(z)), codes] + prior * z.mean())
 
     def slope(log_beta: float) -> float:
-        return float(total @ (softmax(np.exp(log_beta) * z, axis=1) * z).sum(axis=1)) - given
+        e = np.exp(np.exp(log_beta) * z)
+        return float(total @ ((e * z).sum(axis=1) / e.sum(axis=1))) - given
 
-    bound = float(np.log(RANGE))
-    if slope(-bound) >= 0.0:
-        log_beta = -bound
-    elif slope(bound) <= 0.0:
-        log_beta = bound
-    else:
-        log_beta = brentq(slope, -bound, bound, xtol=1e-9)
-    return min(scale / float(np.exp(log_beta)) * unit, float(np.finfo(np.float64).max))
+    edge = float(np.log(RANGE))
+    log_beta = -edge
+    if slope(-edge) < 0.0:
+        log_beta = edge if slope(edge) <= 0.0 else brentq(slope, -edge, edge, xtol=1e-9)
+    return float(min(scale / np.exp(log_beta) * unit, np.finfo(np.float64).max))
 
 
 def is_at_bound(logits: Floats, temperature: float) -> bool:

@@ -1,0 +1,256 @@
+"""Images as rows: each teacher prepares them itself, wherever it runs and wherever they lie."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from consilience import Card, Run, Unifier, load
+from consilience.exceptions import InvalidInputError, TeacherError
+from consilience.files.card import find_card, write_card
+from consilience.scoring.engine import observe
+from consilience.students.server import ModelServer, ServedModel
+from consilience.teachers import Function, ImagePreprocess, Onnx, Remote, Teacher, Torch, as_teacher
+
+torch = pytest.importorskip("torch")
+Image = pytest.importorskip("PIL.Image")
+CLASSES = ["red", "green", "blue"]
+N = 30
+PREPARE = ImagePreprocess(12, resize_to=16, mean=(0.5, 0.4, 0.3), std=0.25)
+SQUASH = ImagePreprocess((8, 10), "squash", interpolation="bicubic", layout="hwc", colour="bgr")
+
+
+def pictures(one_size: bool = False) -> list[np.ndarray]:
+    """Images of three colours, with some noise."""
+    rng = np.random.default_rng(0)
+    found = []
+    for i in range(N):
+        height, width = (20, 30) if one_size else rng.integers(14, 40, 2)
+        values = rng.normal(60, 20, (height, width, 3))
+        values[..., i % 3] += 120
+        found.append(np.clip(values, 0, 255).astype(np.uint8))
+    return found
+
+
+X = pictures()
+Y = [CLASSES[i % 3] for i in range(N)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "images").mkdir()
+    for i, values in enumerate(X):
+        Image.fromarray(values).save(tmp_path / "images" / f"{i:02}.png")
+    return tmp_path / "images"
+
+
+def network(shape: tuple[int, ...]) -> Any:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(int(np.prod(shape)), 3)).eval()
+
+
+def onnx_file(path: Path, prepare: ImagePreprocess, **card: Any) -> Path:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    from consilience.students.modules import module_to_onnx
+
+    onnx.save(module_to_onnx(network(prepare.row_shape), torch.zeros(2, *prepare.row_shape)), str(path))
+    write_card(path.with_suffix(".card.json"), Card(path.stem, CLASSES, "logits", **card))
+    return path
+
+
+def mean_colours(rows: np.ndarray) -> np.ndarray:
+    """Return the mean (n, 3) of each channel, as logits."""
+    assert rows.shape[1:] == SQUASH.row_shape
+    return rows.mean(axis=(1, 2))[:, ::-1] * 5
+
+
+def torch_case(tmp_path: Path) -> Teacher:
+    return Torch(network(PREPARE.row_shape), CLASSES, preprocess=PREPARE)
+
+
+def onnx_case(tmp_path: Path) -> Teacher:
+    return as_teacher(onnx_file(tmp_path / "net.onnx", PREPARE, preprocess=PREPARE))
+
+
+def function_case(tmp_path: Path) -> Teacher:
+    return Function(mean_colours, CLASSES, output="logits", preprocess=SQUASH, fingerprint="1")
+
+
+CASES = {"torch": torch_case, "onnx": onnx_case, "function": function_case}
+
+
+def expected(name: str) -> np.ndarray:
+    if name == "function":
+        return mean_colours(SQUASH(X))
+    with torch.no_grad():
+        return network(PREPARE.row_shape)(torch.tensor(PREPARE(X))).numpy()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_kind_of_rows(name: str, folder: Path, tmp_path: Path) -> None:
+    teacher, paths = CASES[name](tmp_path), sorted(folder.iterdir())
+    opened = [Image.open(path) for path in paths]
+    for rows in (X, tuple(X), opened, paths):
+        np.testing.assert_allclose(teacher.predict_logits(rows), expected(name), atol=1e-5)
+    same = np.stack(pictures(one_size=True))
+    np.testing.assert_allclose(teacher.predict_logits(same), teacher.predict_logits(list(same)), atol=1e-6)
+    assert teacher.predict_logits([]).shape == (0, 3)
+
+
+def test_parts_of_prepared_images_are_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = {name: make(tmp_path).predict_logits(X) for name, make in CASES.items()}
+    monkeypatch.setattr("consilience.teachers.base.PREPARED_BYTES", 7 * PREPARE.row_bytes)
+    asked: list[int] = []
+    teacher = Function(
+        lambda rows: asked.append(len(rows)) or rows.mean((2, 3)),
+        CLASSES,
+        output="logits",
+        preprocess=PREPARE,
+    )
+    teacher.predict_logits(X)
+    assert asked == [7, 7, 7, 7, 2]
+    for name, make in CASES.items():
+        seen = make(tmp_path).observe(X)
+        np.testing.assert_allclose(seen.logits, whole[name], atol=1e-5)
+        assert (seen.embeddings is None) == (name == "function")
+
+
+def test_a_wrong_image_is_named_by_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consilience.teachers.base.PREPARED_BYTES", 7 * PREPARE.row_bytes)
+    rows = [*X[:20], X[20] / 255, *X[21:]]
+    with pytest.raises(InvalidInputError, match="X has float64 in row 20; the pixels of an image are uint8"):
+        observe(torch_case(tmp_path), rows, batch_size=9)
+
+
+def test_the_fingerprint_has_the_preprocessing(tmp_path: Path) -> None:
+    module = network(PREPARE.row_shape)
+    prints = [
+        Torch(module, CLASSES, preprocess=prepare).fingerprint
+        for prepare in (
+            None,
+            PREPARE,
+            replace(PREPARE),
+            replace(PREPARE, mean=0.5),
+            replace(PREPARE, resize="squash"),
+        )
+    ]
+    assert None not in prints
+    assert prints[1] == prints[2]
+    assert len(set(prints)) == 4
+
+
+def test_the_caller_wins_over_the_card(tmp_path: Path) -> None:
+    path = onnx_file(tmp_path / "net.onnx", PREPARE, preprocess={"size": 12, "resize": "squash"})
+    given = Onnx(path, preprocess=PREPARE)
+    np.testing.assert_allclose(given.predict_logits(X), expected("onnx"), atol=1e-5)
+    carded = as_teacher(path)
+    assert np.abs(carded.predict_logits(X) - expected("onnx")).max() > 0.01
+
+
+def test_a_card_with_a_wrong_entry_is_refused(tmp_path: Path) -> None:
+    path = onnx_file(tmp_path / "net.onnx", PREPARE, preprocess=PREPARE)
+    card = json.loads(path.with_suffix(".card.json").read_text(encoding="utf-8"))
+    assert card["preprocess"]["size"] == [12, 12]
+    card["preprocess"]["size"] = 10**9
+    path.with_suffix(".card.json").write_text(json.dumps(card), encoding="utf-8")
+    with pytest.raises(InvalidInputError, match=r"net.card.json: size=1000000000 must be .* at most 4096"):
+        as_teacher(path)
+
+
+def test_images_of_several_sizes_need_a_preprocess(tmp_path: Path) -> None:
+    message = r"takes an array, and X has images of several sizes. Say how it wants them: .*ImagePreprocess"
+    for teacher in (
+        as_teacher(network((3, 12, 12)), CLASSES),
+        as_teacher(onnx_file(tmp_path / "a.onnx", PREPARE)),
+    ):
+        with pytest.raises(TeacherError, match=message):
+            teacher.predict_logits(X)
+    seen: list[Any] = []
+    own = as_teacher(lambda rows: seen.extend(rows) or np.ones((len(rows), 3)), CLASSES, output="logits")
+    own.predict_logits(X)  # a function may take anything
+    assert seen[0] is X[0]
+
+
+def test_a_preprocess_is_one() -> None:
+    with pytest.raises(InvalidInputError, match=r"preprocess=.* must be an ImagePreprocess of consilience"):
+        Function(mean_colours, CLASSES, preprocess={"size": 3})
+
+
+def student() -> Any:
+    from consilience.students import Network
+
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 6 * 6, 3))
+    return Network(module, preprocess=ImagePreprocess(6, mean=0.5, std=0.25), lr=0.02, max_iter=60)
+
+
+@pytest.mark.parametrize("memory", [None, "100KB"], ids=["in memory", "streamed"])
+def test_unify_and_save_and_serve(
+    memory: str | None, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("httpx")
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 8)
+    function = Function(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
+    pair = Function(
+        lambda rows: rows.mean((2, 3))[:, :2] * 9,
+        CLASSES[:2],
+        name="pair",
+        output="logits",
+        preprocess=PREPARE,
+    )
+    unified = Unifier([function, pair], student=student(), random_state=0, run=Run(memory=memory)).fit(folder)
+    assert np.mean(unified.predict(folder) == np.array(Y)) > 0.9
+    path = unified.save(tmp_path / "unified.onnx")
+    card = find_card(path)
+    assert card is not None
+    assert card.preprocess == ImagePreprocess(6, mean=0.5, std=0.25)
+    loaded = load(path)
+    np.testing.assert_allclose(loaded.predict_proba(X), unified.predict_proba(X), atol=1e-5)
+    server = ModelServer(ServedModel(path))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    remote = as_teacher(server.url)
+    np.testing.assert_allclose(np.exp(remote.predict_logits(X)), unified.predict_proba(X), atol=1e-4)
+    own = Remote(server.url, preprocess=ImagePreprocess(6, "squash", mean=0.5, std=0.25))
+    assert np.abs(own.predict_logits(X) - remote.predict_logits(X)).max() > 1e-3
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("name", ["logistic", "forest", "boosting", "mlp", "ngrams"])
+def test_a_student_of_tables_says_what_to_do(name: str, folder: Path) -> None:
+    function = Function(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
+    message = r"X has images of several sizes, and the student learns from a table or texts. Give a network"
+    for rows in (X, folder):
+        with pytest.raises(InvalidInputError, match=message):
+            Unifier([function], student=name).fit(rows)
+
+
+def test_a_network_without_preprocess_says_what_to_do() -> None:
+    function = Function(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
+    with pytest.raises(InvalidInputError, match="and the student learns from numbers of one shape"):
+        Unifier([function], student=network((3, 8, 8))).fit(X)
+
+
+def test_a_server_that_names_no_preprocess_that_we_know(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("httpx")
+    function = Function(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
+    path = Unifier([function], student=student(), random_state=0).fit(X).save(tmp_path / "m.onnx")
+    served = ServedModel(path)
+    served.inputs = tuple(
+        replace(item, parameters={"preprocess": '{"size": "big"}'}) for item in served.inputs
+    )
+    server = ModelServer(served)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with pytest.raises(TeacherError, match="has a server whose metadata cannot be used: size='big'"):
+        as_teacher(server.url)
+    server.shutdown()
+    server.server_close()

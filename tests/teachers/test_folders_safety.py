@@ -1,0 +1,131 @@
+"""The files of a model folder, checked as data. Nothing here needs transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
+from consilience.teachers import as_teacher
+from consilience.teachers.folders import MAX_FILES, Folder, list_files
+
+
+def folder_of(path: Path, **files: object) -> Path:
+    """Write files, given as texts or as what JSON holds; ``config_json`` is config.json."""
+    path.mkdir(parents=True, exist_ok=True)
+    for key, content in files.items():
+        place = path / key.replace("_json", ".json")
+        place.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def opened(path: Path) -> Folder:
+    return Folder(path, path.name, list_files(path, path.name))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "config.json is not JSON"),
+        ('{"model_type": "bert", "model_type": "vit"}', "the key 'model_type' is given twice"),
+        ([1], "config.json must hold a JSON object"),
+        (" " * (16 * 2**20 + 1), "config.json has 16777217 bytes; at most"),
+        ("[" * 100_000, "config.json is not JSON"),
+    ],
+)
+def test_json_that_is_refused(content: object, message: str, tmp_path: Path) -> None:
+    with pytest.raises(TeacherError, match=message):
+        as_teacher(folder_of(tmp_path / "model", config_json=content))
+
+
+@pytest.mark.parametrize("link", ["config.json", "weights", "1_Pooling/config.json"])
+def test_links_are_refused(tmp_path: Path, link: str) -> None:
+    path = folder_of(tmp_path / "model", config_json={"model_type": "bert"})
+    (path / link).parent.mkdir(exist_ok=True)
+    (path / link).unlink(missing_ok=True)
+    (path / link).symlink_to(tmp_path)
+    with pytest.raises(UnsafeFileError, match=r"is a link, which may lead outside.*--local-dir"):
+        as_teacher(path)
+
+
+def test_hidden_files_do_not_matter(tmp_path: Path) -> None:
+    path = folder_of(tmp_path / "model", config_json={"model_type": "bert"})
+    (path / ".cache").mkdir()
+    (path / ".cache" / "lock").symlink_to(tmp_path)
+    (path / ".gitattributes").symlink_to(tmp_path)
+    assert list_files(path, "model") == {"config.json"}
+
+
+def test_a_folder_of_very_many_files_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MAX_FILES > 1000
+    monkeypatch.setattr("consilience.teachers.folders.MAX_FILES", 2)
+    with pytest.raises(TeacherError, match="more than 2 files"):
+        as_teacher(folder_of(tmp_path / "model", a="", b="", c=""))
+
+
+@pytest.mark.parametrize(
+    ("file", "settings", "message"),
+    [
+        (
+            "config.json",
+            {"auto_map": {"AutoModel": "evil.M"}},
+            r"asks for code of its own \(auto_map\), which",
+        ),
+        (
+            "tokenizer_config.json",
+            {"a": [{"auto_map": ["evil.T", None]}]},
+            "tokenizer_config.json of 'model' asks",
+        ),
+        ("preprocessor_config.json", {"trust_remote_code": True}, "asks for code of its own"),
+        (
+            "config.json",
+            {"text_config": {"attn_implementation": "org/kernel"}},
+            "sets attn_implementation to 'org",
+        ),
+        ("config.json", {"transformers_weights": "../other.safetensors"}, "sets transformers_weights to"),
+    ],
+)
+def test_settings_that_reach_for_more(file: str, settings: object, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsafeFileError, match=message):
+        opened(folder_of(tmp_path / "model", **{file: settings})).check_settings()
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ({}, "must be an object with weight_map"),
+        ({"weight_map": {"a": "../evil.safetensors"}}, "named without any path; it is '../evil.safetensors'"),
+        ({"weight_map": {"a": "C:\\evil.safetensors"}}, "named without any path"),
+        ({"weight_map": {"a": "/evil.safetensors"}}, "named without any path"),
+        ({"weight_map": {"a": "evil.bin"}}, "a .safetensors file, named without any path; it is 'evil.bin'"),
+        ({"weight_map": {"a": 7}}, "a .safetensors file, named without any path; it is 7"),
+        ({"weight_map": {"a": "one.safetensors"}}, "one.safetensors is missing"),
+    ],
+)
+def test_shards_lie_in_the_folder(tmp_path: Path, index: object, message: str) -> None:
+    path = folder_of(tmp_path / "model", **{"model.safetensors.index.json": index})
+    (tmp_path / "evil.safetensors").write_text("")
+    with pytest.raises(InvalidInputError) as caught:
+        opened(path).weight_files()
+    assert message in str(caught.value)
+
+
+def test_weights_are_safetensors(tmp_path: Path) -> None:
+    shards = {"weight_map": {"a": "2.safetensors", "b": "1.safetensors", "c": "2.safetensors"}}
+    path = folder_of(tmp_path / "m", **{"model.safetensors.index.json": shards, "2.safetensors": ""})
+    (path / "pytorch_model.bin").write_text("")
+    with pytest.raises(TeacherError, match=r"only in 'pytorch_model.bin': a pickle, .* save_pretrained"):
+        opened(path).weight_files()
+    (path / "1.safetensors").write_text("")
+    assert opened(path).weight_files() == ("1.safetensors", "2.safetensors")
+
+
+def test_a_digest_is_of_names_and_contents(tmp_path: Path) -> None:
+    folder = opened(folder_of(tmp_path / "m", a="1", b="2"))
+    first = folder.digest(["a", "b"])
+    assert folder.digest(["b", "a"]) == first
+    assert folder.digest(["a"]) != first
+    (folder.path / "a").write_text("3")
+    assert folder.digest(["a", "b"]) != first
