@@ -319,4 +319,5 @@ def sd(logits: Floats, layout: Layout, temperature: float) -> Floats:
     for start, stop in pairwise(layout.offsets):
         Q[:, layout.columns[start:stop]] += p[:, start:stop]
     total = Q.sum(axis=1, keepdims=True)  # of teachers that answer
-    return np.divide(Q, total, out=np.full(Q.shape, 1.0 / Q.shape[1]), where=total > 0)
+    mean: Floats = np.divide(Q, total, out=np.full(Q.shape, 1.0 / Q.shape[1]), where=total > 0)
+    return mean

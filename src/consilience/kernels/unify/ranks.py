@@ -141,7 +141,8 @@ def _log_odds(z: Floats) -> Floats:
     odds = z - top - np.log(np.maximum(share.sum(axis=1, keepdims=True) - share, 1.0))
     of_first = top - below - np.log(np.exp(others - below).sum(axis=1, keepdims=True))
     np.put_along_axis(odds, first, of_first, axis=1)
-    return np.rint(odds * STEPS) / STEPS
+    whole: Floats = np.rint(odds * STEPS) / STEPS
+    return whole
 
 
 def add_smallest_shifts(z: Floats, layout: Layout, component: Ints, pattern: Ints, U: Floats) -> None:
