@@ -219,22 +219,31 @@ def either(*values: Any, check: Check) -> Check:
     )
 
 
-def named(table: Callable[[], Mapping[str, Callable[[], Any]]], says: str, *types: type) -> Check:
-    """A short name of a table, which stands for an object with its defaults, or such an object.
+def one_of(
+    table: Mapping[str, Callable[[], Any]],
+    kinds: type | tuple[type, ...],
+    says: str,
+    made_of: Callable[[Any], Any] | None = None,
+) -> Check:
+    """A short name of a table, which stands for an object with its defaults; or such an object, of `kinds`.
 
-    `table` is called when it is needed, so the classes in it need not be imported to declare the option.
-    Without `types`, any object will do.
+    `made_of` makes what is used of anything else, such as a function.
     """
 
     def run(name: str, value: Any) -> Any:
-        if isinstance(value, str) or (types and not isinstance(value, types)):
-            check_choice(name, value, table())
-        return make(value) if isinstance(value, str) else value
+        made = value
+        if not isinstance(value, kinds):
+            if made_of is None or isinstance(value, str | int | float | type | None):
+                check_choice(name, value, table)
+            made = make(value) if isinstance(value, str) or made_of is None else made_of(value)
+        if isinstance(made, Options):
+            made.check_options()
+        return made
 
     def make(value: str) -> Any:
-        return table()[value]()
+        return table[value]()
 
-    return Check(run, says, str, (), make)
+    return Check(run, says, str, tuple(table), make)
 
 
 def _bounded(check: Callable[..., Any], bounds: Mapping[str, Any], name: str, value: Any) -> Any:

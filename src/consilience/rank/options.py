@@ -11,12 +11,12 @@ from consilience.options import (
     Check,
     Options,
     anything,
-    check_choice,
     choice,
     count,
     either,
     flag,
     number,
+    one_of,
     option,
     optional,
     temperature,
@@ -308,24 +308,20 @@ METRICS: dict[str, type[Metric]] = {
 """Every metric by its short name; `consilience.rank.metrics.SCORES` has the function of each."""
 
 
+METRIC = one_of(METRICS, Metric, "str, Metric or callable", lambda given: Own(function=given))
+"""The check of a single metric."""
+
+
 def _metrics(name: str, value: Any) -> Mapping[str, Metric]:
     """Return the metrics by name, or raise unless each is known or a function, with its own name."""
-    given = list(value) if isinstance(value, list | tuple) else [value]
-    if not given:
-        raise InvalidInputError("metric is empty; give the name of at least one.")
     found: dict[str, Metric] = {}
-    for one in given:
-        if callable(one):
-            metric: Metric = Own(function=one)
-        elif isinstance(one, Metric):
-            metric = one
-        else:
-            check_choice(name, one, METRICS)
-            metric = METRICS[one]()
-        metric.check_options()
+    for one in value if isinstance(value, list | tuple) else [value]:
+        metric = METRIC.run(name, one)
         if metric.name in found or (isinstance(metric, Own) and metric.name in METRICS):
             raise InvalidInputError(f"metric has two metrics called {metric.name!r}; give each its own name.")
         found[metric.name] = metric
+    if not found:
+        raise InvalidInputError("metric is empty; give the name of at least one.")
     return found
 
 

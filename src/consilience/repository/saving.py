@@ -26,7 +26,7 @@ from consilience.files.storage import local_path
 from consilience.repository.entry import KEY, ModelEntry, ModelFile, inside
 from consilience.repository.signature import plain_rows
 from consilience.teachers import Teacher, as_teacher
-from consilience.teachers.model_folder import PICKLES, list_files
+from consilience.teachers.folders import PICKLES, list_files
 from consilience.teachers.onnx import Onnx, load_safely
 
 ENDINGS = (".onnx", ".npz", ".skops")

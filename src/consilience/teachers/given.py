@@ -22,8 +22,7 @@ from consilience.teachers.onnx import Onnx
 from consilience.teachers.outputs import Output, ensure
 from consilience.teachers.precomputed import is_array, stored_teacher
 from consilience.teachers.remote import Remote, is_address
-from consilience.teachers.sklearn import Sklearn, is_estimator
-from consilience.teachers.skops import Skops
+from consilience.teachers.sklearn import Sklearn, Skops, is_estimator
 from consilience.teachers.text_model import TextModel, is_ngram_classifier
 from consilience.teachers.torch import Torch
 

@@ -49,7 +49,7 @@ from consilience.exceptions import ConsilienceError, TeacherError, UnsafeFileErr
 from consilience.files.card import write_card
 from consilience.scoring.engine import observe
 from consilience.teachers import as_teacher
-from consilience.teachers.skops import ESTIMATORS
+from consilience.teachers.sklearn import ESTIMATORS
 
 skops = pytest.importorskip("skops.io")
 RNG = np.random.default_rng(0)
@@ -470,7 +470,7 @@ def test_random_numbers_that_would_leave_the_memory(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consilience.teachers.skops.MAX_BYTES", 100)
+    monkeypatch.setattr("consilience.teachers.sklearn.MAX_BYTES", 100)
     with pytest.raises(TeacherError, match=r"model.skops has .* bytes; at most 100 are read"):
         as_teacher(saved(linear(), tmp_path))
 
