@@ -1,4 +1,4 @@
-"""Where models lie: in a folder, or behind a URL: in memory, as a bucket is, and ``file://``, which can rename."""
+"""Where models lie: a folder, or a URL: in memory, as a bucket is, and ``file://``, which can rename."""
 
 from __future__ import annotations
 

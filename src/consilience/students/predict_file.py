@@ -16,7 +16,7 @@ from consilience._tables import columns_of, is_table, name_problem, quoted, read
 from consilience._validation import check_count, take_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
-from consilience.files.predictions import column_titles, writing
+from consilience.files.readers import column_titles, writing
 from consilience.rows import Rows
 from consilience.rows.files import files_of, open_files
 from consilience.rows.images import ImageRows
@@ -73,7 +73,7 @@ def predict_file(
         columns may come in any order. A folder or a pattern stands for its files, one after the other. Or
         a folder of images.
     out : path
-        .csv, .parquet, .npy, .npz or .txt; see `consilience.files.predictions.writing`.
+        .csv, .parquet, .npy, .npz or .txt; see `consilience.files.readers.writing`.
     keep : sequence of str
         Columns of `data` to pass on to `out`. The model need not know them. Of images, ``"file"`` is the
         name of the file.

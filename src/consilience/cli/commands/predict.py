@@ -53,7 +53,7 @@ def predict(
     from consilience._validation import check_count
     from consilience.cli import console
     from consilience.files import readers
-    from consilience.files.predictions import ENDINGS
+    from consilience.files.readers import ENDINGS
     from consilience.students.loaded import load
     from consilience.students.predict_file import predict_file
 
