@@ -328,7 +328,7 @@ class Options:
                 delattr(cls, name)
             else:
                 setattr(cls, name, declared.default)
-        if own:
+        if own or sum(issubclass(base, Options) for base in cls.__bases__) > 1:
             cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
         if cls._options and cls.__doc__:
             cls.__doc__ = with_parameters(cls.__doc__, cls._options)

@@ -323,7 +323,6 @@ def test_torch_adds_backprop_and_leaves_the_threads(
     result: DemoResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
-    pytest.importorskip("skorch")
     monkeypatch.setattr(demo, "_disjoint", lambda *_: result.disjoint)  # nothing here is about them
     run = run_demo(1, variants=["MF-LF-E", "MF-LF-BS", "MF-LF-BP"], student="torch")
     assert [variant.name for variant in run.variants] == ["MF-LF-E", "MF-LF-BS", "MF-LF-BP"]

@@ -79,7 +79,6 @@ def test_score_writes_what_a_teacher_says_about_images(folder: Path, tmp_path: P
 
 
 def test_unify_evaluate_and_predict(folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("skorch")
     pytest.importorskip("onnxscript")
     model, images = tmp_path / "unified.onnx", folder / "images"
     teachers = ("-t", folder / "warm.onnx", "-t", folder / "cold.onnx")

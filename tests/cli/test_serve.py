@@ -274,7 +274,7 @@ def test_faults_are_found_before_work_and_nothing_is_written(
     case: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, data, out, options, message = BAD[case]
-    monkeypatch.setattr("consilience.students.predict_file._ask", None)
+    monkeypatch.setattr("consilience.students.loaded._ask", None)
     result = run("predict", folder / model, "--data", folder / data, "--out", tmp_path / out, *options)
     assert result.exit_code == 2, result.output
     assert message in result.stderr

@@ -148,7 +148,7 @@ def test_a_run_that_fails_writes_nothing(
     def fail(*_: Any, **__: Any) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("consilience.students.base.check_export", fail)
+    monkeypatch.setattr("consilience.students.saving.check_export", fail)
     result = unify(folder, tmp_path / "u.onnx", "--soft-labels", tmp_path / "q.npz")
     assert result.exit_code == 2
     assert not list(tmp_path.iterdir())

@@ -202,7 +202,7 @@ class TestUrls:
             raise error
 
         path = storage_path("memory://errors/x")
-        for name in ("pipe_file", "cat_file", "ls"):
+        for name in ("pipe_file", "open", "ls"):
             monkeypatch.setattr(MemoryFileSystem, name, fail)
         with pytest.raises(StorageError, match=says) as caught, path.writing() as file:
             file.write(b"x")

@@ -63,7 +63,7 @@ def network(shape: tuple[int, ...]) -> Any:
 def onnx_file(path: Path, prepare: ImagePreprocess, **card: Any) -> Path:
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxscript")
-    from consilience.students._onnx import module_to_onnx
+    from consilience.students.modules import module_to_onnx
 
     onnx.save(module_to_onnx(network(prepare.row_shape), torch.zeros(2, *prepare.row_shape)), str(path))
     write_card(path.with_suffix(".card.json"), Card(path.stem, CLASSES, "logits", **card))

@@ -21,7 +21,7 @@ from consilience.cli.log import current
 from consilience.cli.progress import progress_bars as progress_bars
 from consilience.inspect.evaluate import read_truth
 from consilience.labels import BETWEEN_GROUPS, LabelSpace, read_labels
-from consilience.students.estimator import student_name
+from consilience.students.student import student_name
 
 if TYPE_CHECKING:
     from consilience.cluster.clustering import CollisionClustering

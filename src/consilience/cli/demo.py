@@ -182,7 +182,7 @@ def run_demo(
     for name in variants:
         check_choice("variants", name, ALL)
     if student == "auto":
-        student = "torch" if installed("torch") and installed("skorch") else "mlp"
+        student = "torch" if installed("torch") else "mlp"
     names = [name for name in variants if student == "torch" or ALL[name][1] != "BP"]
     started = time.perf_counter()
     X, y = _digits()

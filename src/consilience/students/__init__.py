@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from consilience._optional import lazy
 
 if TYPE_CHECKING:
-    from consilience.students.estimator import Student
-    from consilience.students.expansion import Classifier, Mlp
     from consilience.students.logistic import Logistic
     from consilience.students.network import Network
     from consilience.students.ngrams import Ngrams
+    from consilience.students.student import Classifier, Mlp, Student
     from consilience.students.trees import Boosting, Forest
 
 __all__ = ["Boosting", "Classifier", "Forest", "Logistic", "Mlp", "Network", "Ngrams", "Student"]
@@ -20,12 +19,12 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "Boosting": "trees",
-        "Classifier": "expansion",
+        "Classifier": "student",
         "Forest": "trees",
         "Logistic": "logistic",
-        "Mlp": "expansion",
+        "Mlp": "student",
         "Network": "network",
         "Ngrams": "ngrams",
-        "Student": "estimator",
+        "Student": "student",
     },
 )

@@ -201,7 +201,7 @@ def distiller_view(
     from consilience._validation import take_rows
     from consilience.cli.console import encoding_view
     from consilience.labels import read_labels
-    from consilience.students.estimator import student_name
+    from consilience.students.student import student_name
 
     if test is not None:  # rows without a label have nothing to be compared with
         classes, codes = read_labels(test[1], where="--test-labels", at_least=0)

@@ -54,8 +54,7 @@ def predict(
     from consilience.cli import console
     from consilience.files import readers
     from consilience.files.readers import ENDINGS
-    from consilience.students.loaded import load
-    from consilience.students.predict_file import predict_file
+    from consilience.students.loaded import load, predict_file
 
     check_count("batch_size", batch_size)
     readers.check_target(out, ENDINGS, "--out", [data], [model])

@@ -40,8 +40,7 @@ def serve(
     """
     from consilience._validation import check_count
     from consilience.cli import console
-    from consilience.students.model_repository import write_repository
-    from consilience.students.server import ModelServer, ServedModel
+    from consilience.students.server import ModelServer, ServedModel, write_repository
 
     check_count("port", port, at_least=0, at_most=65535)
     if write is not None:

@@ -13,15 +13,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from consilience import ConsilienceWarning, InvalidInputError, Run, Unifier  # noqa: E402
+
+from consilience import ConsilienceWarning, InvalidInputError, Unifier  # noqa: E402
 from consilience._progress import silent  # noqa: E402
 from consilience.exceptions import ScoringError  # noqa: E402
 from consilience.nn import SoftCrossEntropy  # noqa: E402
 from consilience.rows import HeldRows  # noqa: E402
 from consilience.rows.targets import TargetRows  # noqa: E402
-from consilience.scoring.ray_options import RayOptions  # noqa: E402
-from consilience.students import Network, _checkpoint, _ray_train  # noqa: E402
-from consilience.students._ray_train import Seen, fit_on_ray  # noqa: E402
+from consilience.run import Run  # noqa: E402
+from consilience.scoring.ray import RayOptions  # noqa: E402
+from consilience.students import Network, ray_train, training  # noqa: E402
+from consilience.students.ray_train import Seen  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("_small_blocks"),
@@ -55,16 +57,9 @@ def student(module: Any = None, **options: Any) -> Network:
     return Network(module, **{"random_state": 0, "lr": 0.05, "patience": None, **options})
 
 
-def on_ray(learner: Network, rows: TargetRows | None = None, **options: Any) -> Network:
-    fit_on_ray(
-        learner,
-        rows or rows_of(),
-        options=RayOptions(train_workers=options.pop("workers", 2), timeout=options.pop("timeout", 300)),
-        n_classes=2,
-        criterion=SoftCrossEntropy(),
-        **options,
-    )
-    return learner
+def on_ray(learner: Network, rows: TargetRows | None = None, *, workers: int = 2) -> Network:
+    run = Run(engine="ray", engine_options={"train_workers": workers, "timeout": 300})
+    return learner.learn(rows or rows_of(), n_classes=2, criterion=SoftCrossEntropy(), run=run)
 
 
 class Mortal(torch.nn.Module):
@@ -91,7 +86,7 @@ WHOLE = {"optimizer": "sgd", "batch_size": 400, "validation_fraction": 0.0}
 def test_a_unifier_learns_what_it_learns_in_one_process_though_a_worker_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_checkpoint, "INTERVAL", 0.0)
+    monkeypatch.setattr(training, "INTERVAL", 0.0)
     torch.manual_seed(0)
     module, fitted, calls = Mortal(tmp_path / "steps", deadly=2 * 4), [], []
     on_ray = {"engine": "ray", "engine_options": {"workers": 1, "train_workers": 2, "timeout": 300}}
@@ -113,7 +108,7 @@ def test_a_unifier_learns_what_it_learns_in_one_process_though_a_worker_dies(
     assert (tmp_path / "steps.died").exists()
     # two workers take eight steps; if they began again at the first, there would be more than this
     assert (tmp_path / "steps").stat().st_size <= 2 * 8 + 4
-    assert list((tmp_path / "cache").rglob(_checkpoint.FILE)) == []
+    assert list((tmp_path / "cache").rglob(training.FILE)) == []
 
 
 def test_errors_of_workers_are_those_of_one_process() -> None:
@@ -145,9 +140,9 @@ def test_a_training_that_does_not_move_is_told(
         def available_resources(self) -> Any:
             return {"CPU": 1}
 
-    monkeypatch.setattr(_ray_train, "START_SECONDS", 0.01)
+    monkeypatch.setattr(ray_train, "START_SECONDS", 0.01)
     with pytest.raises(ScoringError, match=rf"not moved for 0 seconds \(timeout 0.01\).*{says}"):
-        _ray_train._wait(Still(), None, _Asked(), RayOptions(timeout=0.01), 2, silent)
+        ray_train._wait(Still(), None, _Asked(), RayOptions(timeout=0.01), 2, silent)
 
 
 class _Asked:
@@ -162,7 +157,7 @@ class _Asked:
 
 def test_a_worker_for_each_block_at_most() -> None:
     with pytest.warns(ConsilienceWarning, match="4 blocks, so 4 of 6 train_workers"):
-        assert _ray_train._workers(RayOptions(train_workers=6), rows_of()) == 4
+        assert ray_train._workers(RayOptions(train_workers=6), rows_of()) == 4
 
 
 def test_what_ray_train_cannot() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 ort = pytest.importorskip("onnxruntime")
-pytest.importorskip("skorch")
 pytest.importorskip("onnxscript")
 
 from torch import nn  # noqa: E402

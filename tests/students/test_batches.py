@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("skorch")
 
 from tests.rows.rows import target_rows  # noqa: E402
 from torch import nn  # noqa: E402
@@ -19,8 +18,9 @@ from consilience.labels import LabelSpace  # noqa: E402
 from consilience.nn import BACKPROP_LOSSES, SoftCrossEntropy  # noqa: E402
 from consilience.rows import HeldRows, Rows, targets  # noqa: E402
 from consilience.rows.targets import Epochs, HeldOut, TargetRows, look_at  # noqa: E402
-from consilience.students import Network, _passes  # noqa: E402
-from consilience.students._passes import BlockTensors, ShuffledBatches  # noqa: E402
+from consilience.run import Run  # noqa: E402
+from consilience.students import Network  # noqa: E402
+from consilience.students.batches import Blocks, ShuffledBatches, weighted_targets  # noqa: E402
 
 L = 3
 CENTRES = 2.5 * np.random.default_rng(5).normal(size=(L, 4))
@@ -36,9 +36,8 @@ def problem(n: int, seed: int = 0) -> tuple[Any, Any, Any]:
 def fit(rows: Any, memory: int = 2**24, criterion: Any = None, **options: Any) -> Network:
     options = {"max_iter": 5, "lr": 0.01, "random_state": 0, **options}
     criterion = criterion or SoftCrossEntropy()
-    return Network(options.pop("module", None), **options).fit_by_passes(
-        rows, n_classes=L, criterion=criterion, memory=memory
-    )
+    student = Network(options.pop("module", None), **options)
+    return student.learn(rows, n_classes=L, criterion=criterion, run=Run(memory=memory))
 
 
 def served(n: int, capacity: int, *, parts: int = 1, batch_size: int = 8, **options: Any) -> Any:
@@ -46,7 +45,7 @@ def served(n: int, capacity: int, *, parts: int = 1, batch_size: int = 8, **opti
     numbers = np.arange(n, dtype=np.float32)[:, None]
     rows = target_rows(numbers, 2 * numbers, block_rows=10)
     held_out = options.pop("held_out", HeldOut(0, {}))
-    blocks = BlockTensors(rows, None, torch.zeros(1, 1), held_out, False)
+    blocks = Blocks(rows, None, torch.zeros(1, 1), held_out, False)
     options = {"num_workers": 0, "seed": 0, **options}
     return ShuffledBatches(
         blocks, Epochs(n, parts, parts), batch_size=batch_size, capacity=capacity, **options
@@ -59,7 +58,7 @@ def test_each_pass_serves_each_row_once_in_another_order(capacity: int, parts: i
     data = served(100, capacity, parts=parts)
     passes = []
     for _ in range(3):
-        batches = [batch for _ in range(parts) for batch in data]
+        batches = [batch for _ in range(parts) for batch in data.epoch()]
         assert [len(X) for X, _ in batches] == [8] * 12 + [4]
         assert all(torch.equal(doubled, 2 * X) for X, doubled in batches)
         passes.append(torch.cat([X for X, _ in batches]).flatten().tolist())
@@ -68,7 +67,7 @@ def test_each_pass_serves_each_row_once_in_another_order(capacity: int, parts: i
 
 
 def test_a_buffer_mixes_rows_of_far_blocks() -> None:
-    first = torch.cat([X for X, _ in served(1000, 400)][:10]).flatten()
+    first = torch.cat([X for X, _ in served(1000, 400).epoch()][:10]).flatten()
     assert len(set((first // 10).tolist())) > 20
 
 
@@ -79,14 +78,14 @@ def test_rows_that_fit_in_the_buffer_are_read_once(monkeypatch: pytest.MonkeyPat
     for capacity, times in ((100, 1), (50, 3)):
         data = served(100, capacity)
         for _ in range(3):
-            list(data)
+            list(data.epoch())
         assert len(read) == 10 * times
         read.clear()
 
 
 def test_a_last_batch_of_one_row_is_left_out() -> None:
     data = served(97, 30)
-    passes = [torch.cat([X for X, _ in data]).flatten().tolist() for _ in range(2)]
+    passes = [torch.cat([X for X, _ in data.epoch()]).flatten().tolist() for _ in range(2)]
     assert [len(set(rows)) for rows in passes] == [96, 96]
     assert set(passes[0]) != set(passes[1])
 
@@ -98,7 +97,7 @@ def test_held_out_rows_are_never_served() -> None:
     assert look.measured is not None
     held = look.measured[0].ravel().tolist()
     assert len(set(held)) == look.n_held_out == 60
-    blocks = BlockTensors(rows, None, torch.zeros(1, 1), look.held_out, False)
+    blocks = Blocks(rows, None, torch.zeros(1, 1), look.held_out, False)
     left = torch.cat([blocks[i][0] for i in range(19)]).flatten().tolist()
     assert sorted(left + held) == list(range(300))
     assert not set(look.sample[0].ravel()) & set(held)
@@ -109,31 +108,23 @@ def test_epochs_are_parts_of_long_passes(monkeypatch: pytest.MonkeyPatch) -> Non
     X, Q, _ = problem(400)
     seen: list[Any] = []
     student = Network(max_iter=2, patience=None, lr=0.01, random_state=0)
-    student.fit_by_passes(
-        target_rows(X, Q),
-        n_classes=L,
-        criterion=SoftCrossEntropy(),
-        progress=lambda *call: seen.append(call),
-    )
+    run = Run(progress=lambda *call: seen.append(call))
+    student.learn(target_rows(X, Q), n_classes=L, criterion=SoftCrossEntropy(), run=run)
     assert seen == [("training", i + 1, 8) for i in range(8)]
     assert student.n_iter_ == 8
     assert "valid_loss" in student.history_[0]
 
 
-def test_as_good_as_from_memory() -> None:
+def test_a_small_buffer_teaches_as_much_as_a_large_one() -> None:
     X, Q, _ = problem(600)
     Xt, _, yt = problem(4000, seed=1)
-    scores: dict[str, list[float]] = {"memory": [], "passes": []}
-    for seed in range(5):
-        options: dict[str, Any] = {"max_iter": 30, "random_state": seed}
-        inside = Network(**options).fit(X, Q, n_classes=L, criterion=SoftCrossEntropy())
-        # 100 kB: a buffer of about 900 rows' bytes, and a smaller one
-        outside = fit(
-            target_rows(X, Q, block_rows=50), memory=2**14 if seed % 2 else 2**20, **options, lr=1e-3
-        )
-        for name, student in (("memory", inside), ("passes", outside)):
-            scores[name].append(float((student.predict_logits(Xt).argmax(axis=1) == yt).mean()))
-    assert np.mean(scores["passes"]) > np.mean(scores["memory"]) - 0.01
+    rows = target_rows(X, Q, block_rows=50)
+    scores = []
+    for seed in range(3):
+        students = [fit(rows, memory, max_iter=30, random_state=seed, lr=1e-3) for memory in (2**14, 2**24)]
+        scores.append([(student.predict_logits(Xt).argmax(axis=1) == yt).mean() for student in students])
+    small, large = np.mean(scores, axis=0)
+    assert small > large - 0.01
 
 
 def test_same_seed_same_result_for_any_number_of_workers() -> None:
@@ -158,7 +149,7 @@ def test_weights_of_rows_count() -> None:
     student = fit(rows, criterion=SoftCrossEntropy(weighted=True), max_iter=15)
     assert (student.predict_logits(X).argmax(axis=1) == y).mean() > 0.9
     with pytest.raises(InvalidInputError, match="Some blocks have row weights"):
-        _passes.weighted_targets(Q, weights, False)
+        weighted_targets(Q, weights, False)
 
 
 def test_packed_logits_with_abstentions() -> None:
@@ -227,19 +218,6 @@ def test_an_interrupt_is_raised() -> None:
     rows.read_so_far = 0
     with pytest.raises(KeyboardInterrupt):
         fit(rows)
-
-
-def test_losses_of_batches_are_forgotten() -> None:
-    X, Q, _ = problem(300)
-    kept: list[int] = []
-
-    class Count(_passes.Callback):  # type: ignore[misc]
-        def on_epoch_end(self, net: Any, **_: Any) -> None:
-            kept.append(sum(len(net.history[i]["batches"]) for i in range(len(net.history))))
-
-    fit(target_rows(X, Q), callbacks=[Count()], patience=None)
-    assert len(kept) == 5
-    assert len(set(kept)) == 1
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="reads the memory from /proc")

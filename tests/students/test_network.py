@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import copy
-import signal
+from typing import Any
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("skorch")
 
 from sklearn.base import clone  # noqa: E402
 from sklearn.datasets import load_digits  # noqa: E402
-from skorch.callbacks import Callback  # noqa: E402
+from sklearn.linear_model import LogisticRegression  # noqa: E402
+from sklearn.metrics import log_loss  # noqa: E402
 from torch import nn  # noqa: E402
 
-from consilience.exceptions import InvalidInputError, MissingDependencyError, NotFittedError  # noqa: E402
+from consilience import CollisionClassifier, CrossTaskDistiller, SoftLabelClassifier, Unifier  # noqa: E402
+from consilience.exceptions import ConsilienceError, InvalidInputError, NotFittedError  # noqa: E402
 from consilience.labels import LabelSpace  # noqa: E402
 from consilience.nn import CEBPLoss, SoftCrossEntropy  # noqa: E402
+from consilience.run import Run  # noqa: E402
 from consilience.students import Network  # noqa: E402
 from consilience.students.modules import Standardize, default_module  # noqa: E402
 
@@ -35,9 +37,8 @@ def fitted(module=None, *, X=None, Q=None, progress=None, **options):
     if X is None:
         X, Q, _ = blobs()
     options = {"max_iter": 3, "random_state": 0, **options}
-    more = {} if progress is None else {"progress": progress}
     student = Network(module, **options)
-    return student.fit(X, Q, n_classes=Q.shape[1], criterion=SoftCrossEntropy(), **more)
+    return student.fit(X, Q, n_classes=Q.shape[1], criterion=SoftCrossEntropy(), run=Run(progress=progress))
 
 
 def weights(student):
@@ -192,31 +193,18 @@ def test_a_last_batch_of_one_row_does_not_break_batch_normalisation():
     assert fitted(net, X=X, Q=Q, validation_fraction=0, batch_size=32).n_iter_ == 3
 
 
-def test_progress_and_callbacks_see_every_epoch():
-    class Count(Callback):
-        epochs = 0
-
-        def on_epoch_end(self, net, **_):
-            self.epochs += 1
-
-    seen, count = [], Count()
-    student = fitted(callbacks=[count], max_iter=4, progress=lambda *report: seen.append(report))
+def test_progress_is_told_of_every_epoch():
+    seen = []
+    fitted(max_iter=4, progress=lambda *report: seen.append(report))
     assert seen == [("training", epoch, 4) for epoch in (1, 2, 3, 4)]
-    assert count.epochs == student.n_iter_ == 4
 
 
-def test_a_keyboard_interrupt_is_not_taken_for_early_stopping():
-    class Interrupt(Callback):
-        def on_batch_begin(self, net, **_):
-            raise KeyboardInterrupt
+def test_a_keyboard_interrupt_is_raised():
+    def interrupt(*_):
+        raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fitted(callbacks=[Interrupt()])
-    # nor is Ctrl-C between two epochs, when callbacks stop the training, too
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        fitted(max_iter=4, progress=lambda *_: signal.raise_signal(signal.SIGINT))
-    assert signal.getsignal(signal.SIGINT) is before
+        fitted(progress=interrupt)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", torch.optim.RMSprop])
@@ -293,12 +281,6 @@ def test_wrong_data_is_named():
         fitted().predict_logits(np.zeros((2, 4)))
 
 
-def test_skorch_is_asked_for_by_name(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "skorch", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'consilience\[torch\]'"):
-        fitted()
-
-
 @pytest.mark.parametrize("value", [0.1, 1e6 + 0.1, 1e-9])
 @pytest.mark.parametrize("n", [2, 150, 10_000])
 def test_standardize_only_centres_a_constant_column(n, value):
@@ -322,3 +304,111 @@ def test_standardize():
 def test_default_module_widths():
     net = default_module(np.zeros((2, 4), dtype=np.float32), 3, hidden=(7,), dropout=0.0)
     assert [tuple(p.shape) for p in net.parameters()] == [(7, 4), (7,), (3, 7), (3,)]
+
+
+# Labelled rows that a network is measured on
+NAMES = np.array(["ant", "bee", "cat"])
+rng = np.random.default_rng(0)
+CODES = rng.integers(3, size=200)
+ROWS = rng.normal(size=(200, 4)) + 2 * rng.normal(size=(3, 4))[CODES]
+X_val, y_val = ROWS[150:], CODES[150:]
+
+
+def measured(**options: Any) -> Network:
+    options = {"max_iter": 3, "random_state": 0, "validation": (X_val, y_val), **options}
+    return Network(**options).fit(
+        ROWS[:150], np.eye(3)[CODES[:150]], n_classes=3, criterion=SoftCrossEntropy()
+    )
+
+
+def test_the_history_has_loss_and_accuracy_of_the_labels() -> None:
+    student = measured(patience=None)
+    last, logits = student.history_[-1], student.predict_logits(X_val)
+    proba = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    assert last["valid_loss"] == pytest.approx(log_loss(y_val, proba), rel=1e-5)
+    assert last["valid_accuracy"] == np.mean(logits.argmax(axis=1) == y_val)
+
+
+def test_measuring_changes_nothing() -> None:
+    found = measured(patience=None).predict_logits(ROWS)
+    plain = measured(patience=None, validation=None, validation_fraction=0.0).predict_logits(ROWS)
+    np.testing.assert_array_equal(found, plain)
+
+
+def test_patience_keeps_the_best_epoch() -> None:
+    wrong = (X_val, (y_val + 1) % 3)  # the more is learnt, the worse
+    student = measured(validation=wrong, patience=2, max_iter=30, lr=0.01)
+    losses = [row["valid_loss"] for row in student.history_]
+    assert len(losses) < 30
+    best = int(np.argmin(losses))
+    assert best < len(losses) - 1
+    again = measured(validation=wrong, patience=None, max_iter=best + 1, lr=0.01)
+    np.testing.assert_array_equal(student.predict_logits(ROWS), again.predict_logits(ROWS))
+
+
+def test_labels_are_names_of_classes_and_aliases() -> None:
+    teachers = [LogisticRegression().fit(ROWS[k != CODES], NAMES[CODES[k != CODES]]) for k in (0, 2)]
+    labels = ["kitty" if name == "cat" else name for name in NAMES[y_val]]
+    labels[0] = None
+    unified = Unifier(
+        teachers,
+        Network(max_iter=5, patience=None, validation=(X_val, labels)),
+        aliases={"kitty": "cat"},
+        random_state=0,
+    ).fit(ROWS[:150])
+    accuracy = unified.student_.history_[-1]["valid_accuracy"]
+    assert accuracy == pytest.approx(unified.score(X_val[1:], labels[1:]))
+    student = Network(validation=(X_val, ["dog"] * 50))
+    with pytest.raises(ConsilienceError, match=r"y of validation.*dog"):
+        Unifier([as_never, as_never], student).fit(ROWS)
+
+
+class Never:
+    """A teacher that must not be asked."""
+
+    classes_ = NAMES
+
+    def predict_proba(self, X: Any) -> Any:
+        raise AssertionError("a fault is found before teachers are asked")
+
+
+as_never = Never()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda student: SoftLabelClassifier(student),
+        lambda student: CollisionClassifier(model=student, noise=0.1),
+        lambda student: CrossTaskDistiller(None, student, loss="none"),
+    ],
+)
+def test_other_estimators_take_names_too(make: Any) -> None:
+    student = Network(max_iter=4, patience=None, validation=(X_val, NAMES[y_val]), random_state=0)
+    model = make(student).fit(ROWS[:150], NAMES[CODES[:150]])
+    assert model.student_.history_[-1]["valid_accuracy"] == model.score(X_val, NAMES[y_val])
+
+
+def test_columns_of_a_table_are_put_in_order() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(ROWS, columns=list("abcd")).assign(kind=np.where(CODES == 0, "red", "blue"))
+    val = frame[150:][["kind", "d", "b", "a", "c"]]
+    student = Network(max_iter=3, patience=None, validation=(val, NAMES[y_val]), random_state=0)
+    model = SoftLabelClassifier(student).fit(frame[:150], NAMES[CODES[:150]])
+    assert model.student_.history_[-1]["valid_accuracy"] == model.score(val, NAMES[y_val])
+
+
+@pytest.mark.parametrize(
+    ("validation", "says"),
+    [
+        (X_val, "validation is a ndarray; give a pair"),
+        ((X_val, y_val[:3]), "50 rows and 3 labels"),
+        ((X_val[:, :2], y_val), r"rows of validation have shape \(50, 2\)"),
+        ((X_val, y_val + 1), "the label 3; expected 0 to 2"),
+        ((X_val, y_val - 3), "no row with a label"),
+        ((X_val, y_val * 1.0), "expected .n,. whole numbers from 0 to 2"),
+    ],
+)
+def test_wrong_pairs_are_named(validation: Any, says: str) -> None:
+    with pytest.raises(InvalidInputError, match=says):
+        measured(validation=validation)

@@ -1,28 +1,35 @@
-"""How a torch student trains: half precision, callbacks that print, outputs with logits, texts."""
+"""How a network trains: precision, callbacks, outputs with logits, texts, checkpoints, threads."""
 
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections import OrderedDict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("skorch")
 
-from skorch.callbacks import EpochScoring, GradientNormClipping, PrintLog  # noqa: E402
+from tests.rows.rows import target_rows  # noqa: E402
 from torch import nn  # noqa: E402
 
 from consilience import CrossTaskDistiller, Unifier, as_teacher  # noqa: E402
 from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.nn import SoftCrossEntropy  # noqa: E402
-from consilience.students import Network  # noqa: E402
-from consilience.students._precision import half_type  # noqa: E402
-from consilience.students._training import StudentNet  # noqa: E402
-from consilience.students.base import PREPROCESSED  # noqa: E402
+from consilience.run import Run  # noqa: E402
+from consilience.students import Network, training  # noqa: E402
+from consilience.students.saving import PREPROCESSED  # noqa: E402
+from consilience.students.training import (  # noqa: E402
+    FILE,
+    SMALL_STEP,
+    half_type,
+    multiplications_per_row,
+    one_torch_thread,
+)
 
 rng = np.random.default_rng(0)
 y = rng.integers(3, size=200)
@@ -50,7 +57,7 @@ class Recorder(nn.Module):  # type: ignore[misc]
 
 @pytest.mark.parametrize("precision", ["auto", "float32", "bfloat16", "float16"])
 def test_precision_of_training(precision: Any) -> None:
-    student = fit(Recorder, precision=precision, callbacks=[GradientNormClipping(10.0)])
+    student = fit(Recorder, precision=precision)
     expected = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(precision, torch.float32)
     assert set(student.module_.types) == {expected}
     assert student.module_.layer.weight.dtype == torch.float32
@@ -67,29 +74,6 @@ def test_half_precision_by_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert half_type("float32", "cuda") is None
 
 
-class Norms:
-    """A callback that writes down the norm of gradients."""
-
-    def __init__(self, found: dict[Any, float], key: Any) -> None:
-        self.found, self.key = found, key
-
-    def __call__(self, net: Any, named_parameters: Any, **_: Any) -> None:
-        self.found[self.key] = sum(float(p.grad.norm()) for _, p in named_parameters)
-
-
-def test_float16_scales_the_loss_and_callbacks_see_true_gradients() -> None:
-    norms: dict[Any, float] = {}
-    for half in (None, torch.float16):
-        torch.manual_seed(0)
-        net = StudentNet(nn.Linear(4, 3), SoftCrossEntropy(), half=half, verbose=0)
-        net.initialize()
-        net.on_grad_computed = Norms(norms, half)
-        before = net.module_.weight.detach().clone()
-        net.train_step((torch.tensor(X[:50]), torch.eye(3)[y[:50]]))
-        assert not torch.equal(net.module_.weight, before)
-    assert norms[torch.float16] == pytest.approx(norms[None], rel=0.05)
-
-
 def test_features_for_distillation_are_in_single_precision() -> None:
     teacher = as_teacher(nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 3)), [0, 1, 2])
     student = Network(max_iter=2, precision="bfloat16", random_state=0)
@@ -97,25 +81,19 @@ def test_features_for_distillation_are_in_single_precision() -> None:
     assert distilled.fit(X, y).predict_proba(X).shape == (200, 3)
 
 
-def test_callbacks_print_every_epoch_and_nothing_else_does(capsys: Any) -> None:
-    def share(net: Any, data: Any, targets: Any = None) -> float:
-        return 0.25
+def test_callbacks_see_every_epoch_and_may_end_the_training(capsys: Any) -> None:
+    seen: list[Any] = []
 
-    callbacks = [PrintLog(), EpochScoring(share, name="share", lower_is_better=False)]
-    student = fit(lr=1.0, patience=1, max_iter=20, validation_fraction=0.3, callbacks=callbacks)
-    lines = capsys.readouterr().out.splitlines()
-    assert "valid_loss" in lines[0]
-    assert "share" in lines[0]
-    assert len(lines) == 2 + student.n_iter_  # with the epoch at which it stops
-    assert student.n_iter_ < 20
-    fit(lr=1.0, patience=1, max_iter=20)
+    def look(trainer: Any) -> bool:
+        seen.append((dict(trainer.history[-1]), trainer.optimizer.param_groups[0]["lr"]))
+        trainer.optimizer.param_groups[0]["lr"] /= 2
+        return len(trainer.history) == 4
+
+    student = fit(callbacks=[look])
+    assert [lr for _, lr in seen] == [0.01, 0.005, 0.0025, 0.00125]
+    assert [entry for entry, _ in seen] == student.history_
+    assert student.n_iter_ == 4
     assert capsys.readouterr().out == ""
-
-
-def test_a_sink_of_ones_own_is_kept(caplog: Any) -> None:
-    with caplog.at_level(logging.INFO):
-        fit(max_iter=2, callbacks=[PrintLog(sink=logging.getLogger().info)])
-    assert len(caplog.records) == 4
 
 
 @dataclasses.dataclass
@@ -226,7 +204,7 @@ def test_teachers_take_texts_and_the_student_token_ids(tmp_path: Any) -> None:
         saved.predict_logits(texts)
 
 
-def test_a_dataset_of_texts_is_tokenized_batch_by_batch() -> None:
+def test_a_dataset_of_texts_is_tokenized_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     class Texts(torch.utils.data.Dataset):  # type: ignore[misc]
         def __len__(self) -> int:
             return len(texts)
@@ -234,6 +212,7 @@ def test_a_dataset_of_texts_is_tokenized_batch_by_batch() -> None:
         def __getitem__(self, i: int) -> Any:
             return texts[i], i
 
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 32)
     sizes = []
 
     def counting(rows: Any) -> Any:
@@ -243,7 +222,7 @@ def test_a_dataset_of_texts_is_tokenized_batch_by_batch() -> None:
     teachers = [by_word("red", "blue"), by_word("blue", "green")]
     student = Network(Bag, preprocess=counting, max_iter=2, batch_size=16)
     read = Unifier(teachers, student, random_state=0).fit(Texts())
-    assert max(sizes) <= 16
+    assert sorted(set(sizes)) != [len(texts)]
     whole = Unifier(teachers, student, random_state=0).fit(texts)
     np.testing.assert_array_equal(read.predict_proba(texts), whole.predict_proba(texts))
 
@@ -254,7 +233,7 @@ def test_a_dataset_of_texts_is_tokenized_batch_by_batch() -> None:
         (None, "X holds texts. Give Network.module, preprocess=. a function"),
         (lambda rows: {"input_ids": tokenize(rows)}, "a dict with the keys 'input_ids'; expected one array"),
         (
-            lambda rows: [[1] * len(row.split()) + [2] * (row == texts[0]) for row in rows],
+            lambda rows: [[1] * len(row.split()) + [2] * (i == 0) for i, row in enumerate(rows)],
             "different lengths",
         ),
         (lambda rows: tokenize(rows)[:5], "returned 5 rows for 120 rows of X"),
@@ -285,3 +264,141 @@ def test_another_width_than_in_training_is_named() -> None:
 def test_wrong_options_are_named(options: Any, says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
         fit(**options)
+
+
+@pytest.fixture
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "INTERVAL", 0.0)
+
+
+def fit_by_epochs(
+    folder: Path | None, *, killed_after: int | None = None, key: str = "0", **options: Any
+) -> Any:
+    """Train for six epochs; return the student and the epochs that were run, or None if it was killed."""
+    epochs: list[int] = []
+
+    def progress(task: str, done: int, total: int) -> None:
+        epochs.append(done)
+        if killed_after is not None and done > killed_after:
+            raise MemoryError
+
+    student = Network(**{"max_iter": 6, "random_state": 0, "lr": 0.01, **options})
+    try:
+        student.learn(
+            target_rows(X, np.eye(3)[y], block_rows=64),
+            n_classes=3,
+            criterion=SoftCrossEntropy(),
+            run=Run(memory=2**14, progress=progress, cache=folder),  # a buffer of some of the rows
+            key=key,
+        )
+    except MemoryError:
+        return None, epochs
+    return student, epochs
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"patience": 2, "lr": 0.1}, {"optimizer": "sgd"}, {"precision": "float16"}]
+)
+@pytest.mark.usefixtures("_often")
+def test_a_killed_run_comes_to_the_same_result(tmp_path: Path, options: Any) -> None:
+    whole, all_epochs = fit_by_epochs(None, **options)
+    assert fit_by_epochs(tmp_path, killed_after=2, **options) == (None, [1, 2, 3])
+    assert (tmp_path / "training-0" / FILE).exists()
+    student, epochs = fit_by_epochs(tmp_path, **options)
+    assert epochs == all_epochs[2:]
+    np.testing.assert_array_equal(student.predict_logits(X), whole.predict_logits(X))
+    assert student.history_ == whole.history_
+    assert not (tmp_path / "training-0").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"key": "1"}, {"random_state": 1}, {"lr": 0.02}, {"batch_size": 64}, {"optimizer": "adamw"}],
+)
+@pytest.mark.usefixtures("_often")
+def test_another_training_starts_anew(tmp_path: Path, change: Any) -> None:
+    fit_by_epochs(tmp_path, killed_after=2)
+    _, epochs = fit_by_epochs(tmp_path, **change)
+    assert epochs[0] == 1
+
+
+@pytest.mark.usefixtures("_often")
+def test_a_damaged_file_is_ignored(tmp_path: Path) -> None:
+    fit_by_epochs(tmp_path, killed_after=2)
+    file = tmp_path / "training-0" / FILE
+    whole = file.read_bytes()
+    for content in (b"", whole[:-200], b"PK\x03\x04 nonsense"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(content)
+        student, epochs = fit_by_epochs(tmp_path, max_iter=1)
+        assert epochs == [1]
+        assert student is not None
+
+
+def test_checkpoints_are_not_written_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "INTERVAL", 60.0)
+    fit_by_epochs(tmp_path, killed_after=4)
+    assert not list((tmp_path / "training-0").iterdir())
+
+
+@pytest.fixture
+def _three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+class Counting(nn.Linear):  # type: ignore[misc]
+    """A layer that notes torch's number of threads."""
+
+    def __init__(self, n_features: int, n_classes: int) -> None:
+        super().__init__(n_features, n_classes)
+        self.threads: set[int] = set()
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        if len(rows) > 2:  # not while it is only looked at
+            self.threads.add(torch.get_num_threads())
+        return super().forward(rows)
+
+
+@pytest.mark.parametrize(("batch_size", "expected"), [(16, 1), (SMALL_STEP // 8 + 1, 3)])
+@pytest.mark.usefixtures("_three_threads")
+def test_small_steps_have_one_thread_and_large_ones_all(batch_size: int, expected: int) -> None:
+    student = Network(Counting, max_iter=2, batch_size=batch_size, random_state=0)
+    student.fit(X[:40], np.full((40, 2), 0.5), n_classes=2, criterion=SoftCrossEntropy())
+    assert student.module_.threads == {expected}
+    assert torch.get_num_threads() == 3
+    student.predict_logits(X[:40])
+    assert student.module_.threads == {expected, 1}  # the forty rows are little work in any case
+
+
+@pytest.mark.usefixtures("_three_threads")
+def test_one_thread_of_the_user_stays() -> None:
+    torch.set_num_threads(1)
+    student = Network(Counting, max_iter=1, batch_size=SMALL_STEP, random_state=0)
+    student.fit(X[:40], np.full((40, 2), 0.5), n_classes=2, criterion=SoftCrossEntropy())
+    assert student.module_.threads == {1}
+    assert torch.get_num_threads() == 1
+
+
+@pytest.mark.usefixtures("_three_threads")
+def test_many_threads_at_once_leave_the_number_as_it_was() -> None:
+    def hammer(_: int) -> int:
+        for _ in range(200):
+            with one_torch_thread():
+                torch.ones(4) @ torch.ones(4)
+        return int(torch.get_num_threads())
+
+    for _ in range(3):
+        with ThreadPoolExecutor(9) as pool:
+            assert set(pool.map(hammer, range(9))) == {3}
+        assert torch.get_num_threads() == 3
+
+
+def test_multiplications_are_counted_where_torch_can() -> None:
+    rows = torch.zeros(2, 3, 8, 8)
+    convolution = nn.Conv2d(3, 5, 3, padding=1)
+    assert multiplications_per_row(convolution, rows) == 5 * 27 * 64
+    assert multiplications_per_row(convolution, rows, "cuda") == float("inf")
+    assert multiplications_per_row(nn.Sequential(nn.LSTM(8, 4)), torch.zeros(2, 5, 8)) == float("inf")

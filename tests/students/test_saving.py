@@ -14,8 +14,9 @@ from sklearn.tree import DecisionTreeClassifier
 
 from consilience import as_teacher
 from consilience.files.disk import file_sha256
-from consilience.students import Classifier, Logistic, provenance
-from consilience.students.provenance import describe_model, describe_teacher, student_name
+from consilience.students import Classifier, Logistic, saving
+from consilience.students.saving import describe_model, describe_teacher
+from consilience.students.student import student_name
 
 
 def test_students_are_called_by_the_model_that_learns() -> None:
@@ -49,5 +50,5 @@ def test_the_card_of_many_teachers_with_many_classes_stays_small(monkeypatch: py
         return [teacher["classes"] for teacher in made["teachers"]]
 
     assert told() == ["1500 classes", ["a", "b"]]
-    monkeypatch.setattr(provenance, "MOST_NAMES", 1501)
+    monkeypatch.setattr(saving, "MOST_NAMES", 1501)
     assert told() == ["1500 classes", "2 classes"]
