@@ -10,10 +10,9 @@ import numpy as np
 from consilience._progress import part_of
 from consilience._validation import as_random_state
 from consilience.distil.losses import DistilOptions, LabelsOnly, Loss, Own
-from consilience.distil.targets import Follower, Targets
+from consilience.distil.targets import AllRows, Follower, Targets, train
 from consilience.distil.teacher_check import Folds, TeacherCheck, check_teacher, score_weights
 from consilience.distil.teacher_signal import Task, TeacherSignal, make_signal
-from consilience.distil.training import AllRows, train
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError, warn
 from consilience.kernels.arrays import Floats
 from consilience.labels.reader import LabelCodes, read_labels
