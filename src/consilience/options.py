@@ -17,7 +17,7 @@ import inspect
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
@@ -134,6 +134,8 @@ class Check:
         What may be chosen from, if that is a list.
     make : callable or None
         Makes an object of a short name: ``"ce"`` -> ``CE()``.
+    many : bool
+        Whether the option may be repeated on the command line.
     """
 
     run: Callable[[str, Any], Any]
@@ -141,6 +143,7 @@ class Check:
     read: Callable[[str], Any] | None = None
     values: tuple[Any, ...] = ()
     make: Callable[[str], Any] | None = None
+    many: bool = False
 
 
 def choice(*values: Any) -> Check:
@@ -154,7 +157,7 @@ def choice(*values: Any) -> Check:
     return Check(
         run,
         "{" + ", ".join(map(repr, values)) + "}",
-        lambda text: by_text.get(text, text),
+        lambda text: by_text.get(text.lower(), text),
         values,
     )
 
@@ -187,6 +190,11 @@ def size() -> Check:
 def anything(says: str, read: Callable[[str], Any] | None = None) -> Check:
     """Whatever the part that uses it takes, which checks it."""
     return Check(lambda name, value: value, says, read)
+
+
+def each(check: Check) -> Check:
+    """Several of what another check takes; on the command line the option is repeated."""
+    return replace(check, many=True)
 
 
 def optional(check: Check) -> Check:
@@ -299,9 +307,10 @@ def option(check: Check, help: str, *, default: Any = _REQUIRED, flag: str | Non
     default : object
         Without one it must be given.
     flag : str, optional
-        Its name on the command line, if that differs from the option's.
+        Its name on the command line, if that differs from the option's: ``"--teacher -t"``. Capital letters
+        are those of an argument without a name.
     """
-    return Option(default, check, help, flags=(flag,) if flag else ())
+    return Option(default, check, help, flags=tuple(flag.split()) if flag else ())
 
 
 @dataclass_transform(field_specifiers=(option,))

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 onnx = pytest.importorskip("onnx")
 Image = pytest.importorskip("PIL.Image")
 
-from typer.testing import CliRunner  # noqa: E402
+from click.testing import CliRunner  # noqa: E402
 
 from consilience import Card, as_teacher  # noqa: E402
-from consilience.cli.commands import app  # noqa: E402
+from consilience.cli.app import app  # noqa: E402
 from consilience.files.card import write_card  # noqa: E402
 
 COLOURS = np.array(["red", "green", "blue"])

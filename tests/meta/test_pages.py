@@ -38,6 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 import pytest
+from click.testing import CliRunner
 from skl2onnx import to_onnx
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
@@ -48,11 +49,10 @@ from sybil.example import SybilFailure
 from sybil.parsers.abstract.doctest import DocTestStringParser
 from sybil.parsers.markdown import SkipParser
 from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer, RawFencedCodeBlockLexer
-from typer.testing import CliRunner
 
 from consilience import SoftLabelClassifier
 from consilience.cli import console
-from consilience.cli.commands import app
+from consilience.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 GENERATED = {"cli", "gallery", "names"}  # folders that a build of the site writes

@@ -18,6 +18,7 @@ from consilience.options import (
     option,
     temperature,
 )
+from consilience.students import STUDENT
 from consilience.transport.costs import COSTS, Cost
 
 _TAU: Any = option(
@@ -195,9 +196,9 @@ class DistilOptions(Options):
         "`rank_teachers`. None if there is nothing to learn from any.",
     )
     student: Any = option(
-        anything("classifier, torch.nn.Module, factory, name or None", str),
-        "As in `Unifier`. Modules, factories and None are trained for 800 steps or more, without held-out "
-        "rows. Give a `consilience.students.Network` to choose otherwise.",
+        STUDENT,
+        "What learns; see `Unifier`. Networks and the default student are trained for 800 steps or more, "
+        "without held-out rows. Give a `consilience.students.Network` to choose otherwise.",
         default=None,
     )
     loss: Any = option(

@@ -515,13 +515,11 @@ def as_store(
     cache: ScoreStore | str | os.PathLike[str] | None, limit: float | str | None = None
 ) -> ScoreStore | None:
     """Return a store for what users give as `cache` and `cache_limit`: a folder, a store, or None."""
-    if limit is not None and (cache is None or isinstance(cache, ScoreStore)):
-        remedy = "Give {remedy}, too." if cache is None else "Give the ScoreStore its own limit."
+    if limit is not None and isinstance(cache, ScoreStore):
         raise InvalidInputError(
-            f"{{argument}} needs a folder to apply to. {remedy}",
+            "{argument} needs a folder to apply to. Give the ScoreStore its own limit.",
             argument="cache_limit",
             value=limit,
-            remedy="cache",
         )
     if cache is None or isinstance(cache, ScoreStore):
         return cache

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from consilience._components import connected_by_pattern, connected_classes
+from consilience.labels.space import connected_by_pattern, connected_classes
 
 
 def test_a_class_in_no_block_is_a_component_of_its_own() -> None:
