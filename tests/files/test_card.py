@@ -72,7 +72,7 @@ def test_the_path_is_next_to_the_model() -> None:
         ({"classes": ["a", 1]}, "mixes numbers and text"),
         ({"classes": ["a", "a\0"]}, "the name 'a.x00' with a NUL character"),
         ({"classes": [2**53 + 1, 0.5]}, r"the number 9007199254740993 is beyond 2\^53"),
-        ({"classes": [["a"]]}, "classes are text or numbers"),
+        ({"classes": [["a"]]}, "classes are text or"),
         ({"output": "proba"}, "output='proba' must be None, 'logits'"),
         ({"output": ["logits"]}, "must be None, 'logits'"),
         ({"sha256": "xyz"}, "64 hexadecimal digits"),
