@@ -184,8 +184,9 @@ def filled_text(name: str, value: Any) -> Any:
 def _images(name: str, value: Any) -> Any:
     if value is None or isinstance(value, ImagePreprocess):
         return value
-    what = "{argument} must be an ImagePreprocess of consilience.teachers."
-    raise InvalidInputError(what, argument=name, value=value)
+    raise InvalidInputError(
+        "{argument} must be an ImagePreprocess of consilience.teachers.", argument=name, value=value
+    )
 
 
 class TeacherOptions(Options):
@@ -257,8 +258,12 @@ class Adapter(Teacher):
         given = options.output if output is None else output
         if given == "labels" or (given == "costs" and not self._gives_costs):
             only = "files of hard labels" if given == "labels" else "functions"
-            problem = f"gives scores; {{argument}} is for arrays and {only}. Drop it."
-            raise TeacherError(name, problem, argument="output", value=given)
+            raise TeacherError(
+                name,
+                f"gives scores; {{argument}} is for arrays and {only}. Drop it.",
+                argument="output",
+                value=given,
+            )
         self.name, self.classes, self.smoothing = name, classes, options.smoothing
         self._embed, self._version, self._columns = options.embed, options.fingerprint, options.columns
         self.preprocess: ImagePreprocess | None = getattr(options, "preprocess", None)
@@ -429,8 +434,9 @@ def own_or_given(
     """
     if own is None and given is None:
         about = f"is {what}, which " if what else ""
-        problem = f"{about}does not name its classes. Give {{remedy}} one name per column."
-        raise TeacherError(name, problem, remedy="classes")
+        raise TeacherError(
+            name, f"{about}does not name its classes. Give {{remedy}} one name per column.", remedy="classes"
+        )
     if own is None or given is None:
         return class_array(own if given is None else given, name)  # type: ignore[arg-type]  # one is there
     new = class_array(given, name)
@@ -455,5 +461,10 @@ def own_or_given(
 def check_embed_function(embed: Any, name: str, otherwise: str = "") -> None:
     """Raise unless `embed` is None or a function; `otherwise` names what else it may be."""
     choices = f"{otherwise}, or a function" if otherwise else "a function"
-    problem = f"has {{argument}}; give {choices} of X that returns features (n, d)."
-    ensure(embed is None or callable(embed), name, problem, argument="embed", value=embed)
+    ensure(
+        embed is None or callable(embed),
+        name,
+        f"has {{argument}}; give {choices} of X that returns features (n, d).",
+        argument="embed",
+        value=embed,
+    )

@@ -118,8 +118,12 @@ class ModelFolder(Torch):
             options.preprocess = options.preprocess or known or kind.images()
         else:
             self.inputs = (Input("X", kind.rows, (None,)),)
-            problem = "prepares its rows as the folder says; {argument} is for networks of timm. Drop it."
-            ensure(options.preprocess is None, title, problem, argument="preprocess")
+            ensure(
+                options.preprocess is None,
+                title,
+                "prepares its rows as the folder says; {argument} is for networks of timm. Drop it.",
+                argument="preprocess",
+            )
         self._device, self._batch_size = options.device or "cpu", options.batch_size
         with in_the_name_of(title, "cannot run: "):
             check_device(self._device)
@@ -141,8 +145,11 @@ class ModelFolder(Torch):
         """Return the network and what prepares its rows; they stay in memory until `release`."""
         if self._loaded is None:
             torch = require("torch", extra="hf", purpose="A model folder")
-            problem = f"has changed: files in {self._folder.path} are others now. Open it again."
-            ensure(self._folder.signature() == self._signature, self.name, problem)
+            ensure(
+                self._folder.signature() == self._signature,
+                self.name,
+                f"has changed: files in {self._folder.path} are others now. Open it again.",
+            )
             network, batches = self._kind.load(self._device, getattr(torch, self._dtype))
             check_layer(network, self._embed, self.name)
             self._loaded = network.eval(), batches
@@ -315,8 +322,9 @@ class Folder:
             "trust its source, load it once with transformers and call save_pretrained(NEW_FOLDER), which "
             "writes them.",
         )
-        problem = f"has no weights: {shorten(missing)} is missing. Fetch the folder again."
-        ensure(not missing, self.name, problem)
+        ensure(
+            not missing, self.name, f"has no weights: {shorten(missing)} is missing. Fetch the folder again."
+        )
         return tuple(found)
 
     def check_tokenizer(self, within: str = "") -> None:
@@ -335,8 +343,12 @@ class Folder:
         what = f"a folder with {columns} columns"
         found = own_or_given(known, given, self.name, binding=False, what=what)
         counts = f"has {columns} columns and {len(found)} classes ({shorten(found, 5)})"
-        problem = f"{counts}. Give {{remedy}} one name per column."
-        ensure(len(found) == columns, self.name, problem, remedy="classes")
+        ensure(
+            len(found) == columns,
+            self.name,
+            f"{counts}. Give {{remedy}} one name per column.",
+            remedy="classes",
+        )
         return found
 
     @contextmanager

@@ -152,8 +152,11 @@ class Onnx(Adapter):
         """Return one run's scores as an array (n, k)."""
         if isinstance(result, list):
             keys = self._found.keys or self.classes.tolist()
-            right = result and isinstance(result[0], dict) and set(result[0]) == set(keys)
-            ensure(right, self.name, "returned dictionaries whose keys are not its classes.")
+            ensure(
+                result and isinstance(result[0], dict) and set(result[0]) == set(keys),
+                self.name,
+                "returned dictionaries whose keys are not its classes.",
+            )
             return np.array([[row[key] for key in keys] for row in result], dtype=np.float64)
         values = np.asarray(result)
         one_margin = self._found.margin and len(self.classes) == 2 and values.shape[1:] == (1,)
@@ -166,8 +169,11 @@ class Onnx(Adapter):
             return self._session
         onnxruntime = require("onnxruntime", extra="onnx", purpose=PURPOSE)
         provider = _PROVIDERS[self._device]
-        problem = f"cannot run on {self._device!r}: onnxruntime lacks {provider}."
-        ensure(provider in onnxruntime.get_available_providers(), self.name, problem)
+        ensure(
+            provider in onnxruntime.get_available_providers(),
+            self.name,
+            f"cannot run on {self._device!r}: onnxruntime lacks {provider}.",
+        )
         # what onnxruntime gets is what was checked, even if the file has changed since this was made
         model, self._external, self._signature = load_safely(self._source, self.name)
         known = {value.name for value in [*model.graph.output, *model.graph.input]}
@@ -245,8 +251,11 @@ def load_safely(source: Path, name: str) -> tuple[Any, list[Path], Signature]:
     with foreign(name, f"is no ONNX model: {source.name} cannot be parsed"):
         model = onnx.load(str(source), format="protobuf", load_external_data=False)
     # an empty file is a valid message, and other files may happen to parse
-    holds = model.ir_version and model.graph.output and model.graph.node
-    ensure(holds, name, f"is no ONNX model: {source.name} holds no graph.")
+    ensure(
+        model.ir_version and model.graph.output and model.graph.node,
+        name,
+        f"is no ONNX model: {source.name} holds no graph.",
+    )
     external = check_external_data(model, source)
     return model, external, signature_of(source, external)
 

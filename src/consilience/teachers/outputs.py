@@ -185,8 +185,12 @@ class ScoreReader:
         lines = np.flatnonzero(wrong.any(axis=1))
         if len(lines):
             first = f"{values[lines[0]][wrong[lines[0]]][0]:.4g}"
-            problem = f"{what.format(first)} {{row}} ({counted(len(lines), 'such row')}). {advice}"
-            raise TeacherError(self.name, problem, row=rows[lines[0]], remedy=remedy)
+            raise TeacherError(
+                self.name,
+                f"{what.format(first)} {{row}} ({counted(len(lines), 'such row')}). {advice}",
+                row=rows[lines[0]],
+                remedy=remedy,
+            )
 
 
 def choose_output(names: Sequence[str], dims: Sequence[int | None], wanted: str = "auto") -> int:
@@ -225,8 +229,9 @@ def _numbers(raw: Any, name: str, columns: str) -> NDArray[Any]:
         return values.astype(np.float64) if values.dtype.kind == "O" else values
     except Exception:  # numpy and torch raise various errors for what is not an array of numbers
         what = f"{raw.dtype} entries" if isinstance(raw, np.ndarray) else f"a {type(raw).__name__}"
-        problem = f"returned {what} instead of an array of numbers with a row per sample and {columns}."
-        raise TeacherError(name, problem) from None
+        raise TeacherError(
+            name, f"returned {what} instead of an array of numbers with a row per sample and {columns}."
+        ) from None
 
 
 def plain_array(obj: Any) -> NDArray[Any]:

@@ -115,8 +115,9 @@ def parse_address(obj: str | os.PathLike[str], name: str | None = None) -> Addre
     )
     if not host or found is None or parts.query or parts.fragment:
         form = "https://HOST/v2/models/NAME"
-        problem = f"has an address that is none of a model. Give {form}, or {form}/versions/VERSION."
-        raise TeacherError(shown, problem)
+        raise TeacherError(
+            shown, f"has an address that is none of a model. Give {form}, or {form}/versions/VERSION."
+        )
     try:
         loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -255,8 +256,10 @@ class Remote(Adapter):
             if any(answer.repeated for answer in answers) or self._version_told is None:
                 # nothing of this batch is kept if the server describes another model than before
                 (answer,) = self._channel.ask([Call(self._address.url)])
-                problem = "describes another model than before (metadata have changed). Make the teacher anew"
-                expect(read_metadata(answer.body) == self._metadata, problem)
+                expect(
+                    read_metadata(answer.body) == self._metadata,
+                    "describes another model than before (metadata have changed). Make the teacher anew",
+                )
         return np.concatenate(parts), None
 
     def _call(self, feed: Sequence[Any], start: int, size: int, fixed: int | None) -> Call:
@@ -309,8 +312,7 @@ class Remote(Adapter):
             values = fed[item.name]
             fits = all(a in (-1, b) for a, b in zip(item.shape[1:], values.shape[1:], strict=False))
             shapes = f"of shape {list(item.shape)}, and X has {list(values.shape)}"
-            right = fits and values.ndim == len(item.shape)
-            ensure(right, self.name, f"takes {item.name!r} {shapes}.")
+            ensure(fits and values.ndim == len(item.shape), self.name, f"takes {item.name!r} {shapes}.")
         return [(item.name, item.datatype, fed[item.name]) for item in inputs]
 
     @contextmanager
