@@ -283,7 +283,7 @@ class Classifier(WeightedStudent):
     --------
     >>> from sklearn.naive_bayes import GaussianNB
     >>> Classifier(GaussianNB(), min_label=0.05)
-    Classifier(estimator=GaussianNB(), min_label=0.05)
+    Classifier(min_label=0.05, estimator=GaussianNB())
     """
 
     learns_from = "anything"
