@@ -1,4 +1,4 @@
-"""A repository behind a URL: in memory, as a bucket is, and in ``file://``, which can rename."""
+"""Where models lie: a folder, or a URL: in memory, as a bucket is, and ``file://``, which can rename."""
 
 from __future__ import annotations
 
@@ -26,11 +26,14 @@ fsspec = pytest.importorskip("fsspec")
 Open = Callable[[], Repository]
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["local", "memory", "file"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place where nothing is yet."""
     place = tmp_path / "bucket" / "models"
-    return f"memory:/{place}" if request.param == "memory" else place.as_uri()
+    return {"local": str(place), "memory": f"memory:/{place}", "file": place.as_uri()}[request.param]
+
+
+behind_url = pytest.mark.parametrize("url", ["memory", "file"], indirect=True)
 
 
 @pytest.fixture
@@ -85,6 +88,7 @@ def test_models_come_back(bucket: Repository, opened: Open, fitted: Any, digits:
     assert unified.score(X[600:], y[600:]) > 0.7
 
 
+@behind_url
 def test_what_is_written(bucket: Repository, url: str, tmp_path: Path) -> None:
     found = files(url)
     assert {path.count("/") for path in found if path.endswith(".onnx")} == {2}  # a folder for each add
@@ -126,6 +130,7 @@ def test_of_adds_at_once_one_wins(opened: Open, onnx_file: Path, url: str) -> No
     assert opened().verify().passed  # those that lost left nothing
 
 
+@behind_url
 def test_an_add_that_is_killed_is_not_there_and_swept(
     bucket: Repository, opened: Open, onnx_file: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +150,7 @@ def test_an_add_that_is_killed_is_not_there_and_swept(
     assert len(opened()) == 3
 
 
+@behind_url
 def test_a_damaged_file_is_never_opened(bucket: Repository, opened: Open, url: str, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "copies")
     path = model_file(url, "low")
@@ -161,6 +167,7 @@ def test_a_damaged_file_is_never_opened(bucket: Repository, opened: Open, url: s
         assert found == [("low", "missing" if data is None else "damaged")]
 
 
+@behind_url
 def test_a_damaged_copy_is_fetched_again(bucket: Repository, opened: Open, tmp_path: Path) -> None:
     path = opened().path("low")
     assert path.is_relative_to(tmp_path / "copies")
@@ -190,6 +197,7 @@ def test_hostile_cards_do_not_hide_the_others(bucket: Repository, opened: Open, 
     assert opened().list().problems == {}
 
 
+@behind_url
 def test_a_second_card_that_says_otherwise_is_found(bucket: Repository, opened: Open, url: str) -> None:
     path = f"{model_file(url, 'low').rpartition('/')[0]}/low.card.json"
     put(url, path, b"{}")
@@ -204,9 +212,9 @@ def test_a_bucket_and_a_folder_can_be_copied_to_each_other(
         (tmp_path / "down" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "down" / path).write_bytes(data)
     for file in filter(Path.is_file, original.rglob("*")):
-        put(url + "-up", file.relative_to(original).as_posix(), file.read_bytes())
+        put(f"{url}-up", file.relative_to(original).as_posix(), file.read_bytes())
     expected = bucket["low"].predict_logits(digits[0][:5])
-    for place in (tmp_path / "down", url + "-up"):
+    for place in (tmp_path / "down", f"{url}-up"):
         other = Repository(place, copies=tmp_path / "copies")
         assert other.verify().passed
         assert np.array_equal(other["low"].predict_logits(digits[0][:5]), expected)
@@ -226,6 +234,7 @@ def test_other_places_are_refused(opened: Open, url: str, tmp_path: Path) -> Non
             Repository(where)
 
 
+@behind_url
 def test_a_store_that_loses_what_was_sent_is_noticed(
     opened: Open, onnx_file: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +245,7 @@ def test_a_store_that_loses_what_was_sent_is_noticed(
     assert "lost" not in repository
 
 
+@behind_url
 def test_copies_go_to_the_cache_of_the_user(
     bucket: Repository, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
