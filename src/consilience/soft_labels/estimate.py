@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience._progress import Progress, silent
 from consilience._validation import as_numbers, check_distributions, check_packed_logits
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.linear_model import inverse
 from consilience.labels import LabelSpace
 from consilience.methods import Method, Own, as_method
+from consilience.run import Progress, silent
 from consilience.soft_labels.methods import Lateness
 from consilience.soft_labels.solver import SoftLabelSolver, check_size, rows_to_compare
 from consilience.soft_labels.teacher_temperatures import agreement_temperatures, divide_by_temperatures
