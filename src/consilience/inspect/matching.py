@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from consilience._words import shorten, visible
 from consilience.exceptions import AliasWarning, warn
 from consilience.kernels.arrays import Floats, Ints
-from consilience.kernels.unify.agreement import (
+from consilience.kernels.unify.ranks import (
     Agreement,
     column_ranks,
     join_groups,
