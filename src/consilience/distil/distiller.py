@@ -20,8 +20,9 @@ from consilience.rows import Rows, as_rows, rows_that_fit
 from consilience.run import Run, resolve_run
 from consilience.scoring.blocks import observe
 from consilience.scoring.store import with_open_cache
-from consilience.students.classifier import Origin, StudentClassifier, encoder_of, timed
+from consilience.students.classifier import Origin, StudentClassifier, timed
 from consilience.students.make import make_student
+from consilience.students.student import encoder_of
 from consilience.teachers import Teacher
 from consilience.teachers.given import OpenedTeachers, open_teachers
 

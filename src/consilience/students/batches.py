@@ -239,14 +239,9 @@ class ShuffledBatches:
                 batch_size=None,
                 sampler=order,
                 num_workers=self.num_workers,
-                collate_fn=_as_is,
                 generator=torch.Generator().manual_seed(seed),
             )
         )
-
-
-def _as_is(batch: Any) -> Any:
-    return batch
 
 
 def _tensor_of(rows: TargetRows, block: int, X: Any, preprocess: Preprocess | None) -> Tensor:
