@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("skorch")
 
 from sklearn.linear_model import LogisticRegression  # noqa: E402
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset  # noqa: E402

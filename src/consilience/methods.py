@@ -45,7 +45,7 @@ class Method(Options):
     teacher_temperatures: str | None = option(
         choice(None, "agreement"),
         "'agreement' divides each teacher's logits by its own temperature first, estimated from how often "
-        "the others agree with it: see `agreement_temperatures`. Use it if some teachers are surer of "
+        "the others agree with it; see `agreement_temperatures`. Use it if some teachers are surer of "
         "themselves than others, such as models of different makers.",
         default=None,
     )

@@ -21,9 +21,8 @@ from scipy.special import softmax
 
 from consilience import Run, SoftLabelClassifier, Unifier, as_teacher, load
 from consilience.exceptions import InvalidInputError
-from consilience.students.model_repository import write_repository
 from consilience.students.ngrams import Ngrams
-from consilience.students.server import ModelServer, ServedModel
+from consilience.students.server import ModelServer, ServedModel, write_repository
 from consilience.students.verify import verify_model
 
 pytest.importorskip("httpx")
@@ -98,15 +97,6 @@ def test_a_mixed_table(tmp_path: Path) -> None:
         frame.loc[3, "ward"] = None
         found = softmax(teacher.predict_logits(frame[["ward", "admitted", "age"]]), axis=1)
     np.testing.assert_allclose(found, load(tmp_path / "wards.onnx").predict_proba(frame), atol=2e-6)
-
-
-def test_named_columns_in_any_order(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(X, columns=["a", "b", "c"])
-    SoftLabelClassifier("logistic", random_state=0).fit(frame, Y).save(tmp_path / "named.onnx")
-    with serving(tmp_path / "named.onnx") as server:
-        found = softmax(as_teacher(server.url).predict_logits(frame[["c", "a", "b"]]), axis=1)
-    np.testing.assert_allclose(found, load(tmp_path / "named.onnx").predict_proba(frame), atol=2e-6)
 
 
 def test_texts(tmp_path: Path) -> None:

@@ -167,20 +167,6 @@ class TestFaults:
             if file.is_file():
                 assert b"127.0.0.1" not in file.read_bytes()
 
-    def test_a_restart_with_another_model_is_seen(self, url: str, zoo: Server) -> None:
-        teacher = as_teacher(url)
-
-        def restart(handler: Any, request: Any) -> bool:
-            if request is None or zoo.infers > 1:
-                return False
-            zoo.model["platform"] = "other"
-            handler.send(503, b"")
-            return True
-
-        zoo.fault = restart
-        with pytest.raises(TeacherError, match="metadata have changed"):
-            teacher.predict_logits(X[:5])
-
 
 class TestSecrets:
     TOKEN = "s3cr3t-t0k3n"  # noqa: S105

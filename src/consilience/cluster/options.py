@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
-import numpy as np
-
 from consilience.options import (
     Check,
     Options,
@@ -226,7 +224,7 @@ def _model(linear: type[Options]) -> Check:
 def _noise(name: str, value: Any) -> Any:
     if isinstance(value, str):
         check_choice(name, value, ("auto",))
-    elif np.ndim(value) == 0 and value is not None:
+    elif not hasattr(value, "__len__") and value is not None:
         check_number(name, value, at_least=0, at_most=1)
     return value
 

@@ -11,13 +11,13 @@ from consilience.options import (
     Options,
     anything,
     choice,
-    either,
     flag,
     number,
     one_of,
     option,
     temperature,
 )
+from consilience.students import STUDENT
 from consilience.transport.costs import COSTS, Cost
 
 _TAU: Any = option(
@@ -26,7 +26,7 @@ _TAU: Any = option(
     default=3.0,
 )
 _EPSILON: Any = option(
-    either("auto", check=number(above=0)),
+    choice("auto", check=number(above=0)),
     "Regularisation of eq. (5). 'auto' is half the standard deviation of the cost, as in `sinkhorn`.",
     default="auto",
 )
@@ -195,9 +195,9 @@ class DistilOptions(Options):
         "`rank_teachers`. None if there is nothing to learn from any.",
     )
     student: Any = option(
-        anything("classifier, torch.nn.Module, factory, name or None", str),
-        "As in `Unifier`. Modules, factories and None are trained for 800 steps or more, without held-out "
-        "rows. Give a `consilience.students.Network` to choose otherwise.",
+        STUDENT,
+        "What learns; see `Unifier`. Networks and the default student are trained for 800 steps or more, "
+        "without held-out rows. Give a `consilience.students.Network` to choose otherwise.",
         default=None,
     )
     loss: Any = option(
@@ -209,7 +209,7 @@ class DistilOptions(Options):
         default="sinkhorn",
     )
     teacher_weight: Any = option(
-        either("auto", check=number(at_least=0)),
+        choice("auto", check=number(at_least=0)),
         "Weight of the teachers' part, lambda of eq. (11); 10 or 100 in the paper. 0 trains with the labels "
         "only. With 'auto' each teacher has to earn its weight on held-out labels (ours): 0, 10, 30 or 100, "
         "and for networks 0, 3, 10 or 30. A third of it counts on labelled rows; see `check`. A number is "

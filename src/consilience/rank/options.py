@@ -13,7 +13,7 @@ from consilience.options import (
     anything,
     choice,
     count,
-    either,
+    each,
     flag,
     number,
     one_of,
@@ -32,7 +32,12 @@ class Metric(Options):
     highest: ClassVar[float] = math.inf
     """The largest score there can be; intervals end there."""
 
-    n_bootstrap: int = option(count(), "Resamples of the rows behind the interval of a score.", default=200)
+    n_bootstrap: int = option(
+        count(),
+        "Resamples of the rows behind the interval of a score.",
+        default=200,
+        flag="--bootstrap",
+    )
 
 
 class OutputMetric(Metric):
@@ -80,7 +85,7 @@ class Transport(Metric):
         default="likelihood",
     )
     student: Any = option(
-        anything("'probe', classifier, name of one, or function of a teacher"),
+        anything("'probe', classifier, name of one, or function of a teacher", str),
         "Whose predictions p_S are. 'probe' is a linear one on the teacher's embedding (Approximation II). "
         "A classifier, or the name of one, is trained once, without any teacher (Approximation I). What "
         "takes a teacher, such as CrossTaskDistiller(None) or a function from a teacher to a classifier, is "
@@ -89,7 +94,7 @@ class Transport(Metric):
     )
     temperature: float = option(temperature(), "Of the softmax of both sides. The paper's is 3.", default=1.0)
     epsilon: Any = option(
-        either("auto", check=number(above=0)),
+        choice("auto", check=number(above=0)),
         "Of the Sinkhorn distance. 'auto' follows the spread of each teacher's costs.",
         default="auto",
     )
@@ -231,7 +236,7 @@ class OTCE(Metric):
 
     name, highest = "otce", 0.0
     epsilon: Any = option(
-        either("auto", check=number(above=0)),
+        choice("auto", check=number(above=0)),
         "The smoothness of the plan. 'auto' follows the spread of M.",
         default="auto",
     )
@@ -329,7 +334,15 @@ class RankOptions(Options):
     """Options of `rank_teachers`."""
 
     metric: Any = option(
-        Check(_metrics, "str, Metric, callable, or list of these", str, tuple(METRICS)),
+        each(
+            Check(
+                _metrics,
+                "str, Metric, callable, or list of these",
+                str,
+                tuple(METRICS),
+                lambda name: METRICS[name](),
+            )
+        ),
         "'transport', 'nce', 'leep', 'logme', 'h_score', 'n_leep', 'gbc', 'otce' or 'transrate'; one of them "
         "with options, such as ``rank.Transport(score='distance')``; or a function that gets a "
         "`consilience.rank.metrics.Case` and returns a score, or a number for each row whose mean is the "

@@ -52,7 +52,7 @@ def fit_temperature(logits: Floats, codes: Ints, weight: Floats, prior: float) -
     log_beta = -edge
     if slope(-edge) < 0.0:
         log_beta = edge if slope(edge) <= 0.0 else brentq(slope, -edge, edge, xtol=1e-9)
-    return min(scale / np.exp(log_beta) * unit, float(np.finfo(np.float64).max))
+    return float(min(scale / np.exp(log_beta) * unit, np.finfo(np.float64).max))
 
 
 def is_at_bound(logits: Floats, temperature: float) -> bool:

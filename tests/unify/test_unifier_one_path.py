@@ -1,0 +1,385 @@
+"""The one path: a `Unifier` with little memory makes the model that it makes with much."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.sparse import csr_array
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.naive_bayes import MultinomialNB
+
+from consilience import Run, Unifier, as_teacher, load, methods, students
+from consilience.exceptions import CoverageWarning, DisconnectedWarning, InvalidInputError, TeacherError
+from consilience.soft_labels import estimate as solver
+from consilience.unify import unifier
+
+TINY = "50KB"
+QUICK = SGDClassifier(loss="log_loss", max_iter=3, tol=None)  # learns block by block
+SETS = [(0, 1, 2), (1, 2, 3, 4), (3, 4, 5, 0), (2, 5)]
+RANDOM = np.random.default_rng(0)
+CENTRES = 2 * RANDOM.normal(size=(6, 8))
+Y = RANDOM.integers(0, 6, 700)
+X = CENTRES[Y] + RANDOM.normal(size=(700, 8))
+Y_TEST = RANDOM.integers(0, 6, 500)
+X_TEST = CENTRES[Y_TEST] + RANDOM.normal(size=(500, 8))
+KNOWN = [int(label) if i % 5 == 0 else None for i, label in enumerate(Y)]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Small blocks, and a folder for temporary files that must be empty afterwards."""
+    folder: Path = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 64)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield folder
+    gc.collect()
+    assert [path for path in folder.iterdir() if not path.name.startswith("torchinductor")] == []
+
+
+def learn(classes: Any, X: Any = X, y: Any = Y) -> Any:
+    rows = np.isin(y, classes)
+    return LogisticRegression(max_iter=500).fit(X[rows], y[rows])
+
+
+TEACHERS = [learn(classes) for classes in SETS]
+PROBA = TEACHERS[0].predict_proba(X)
+
+
+def some(every: int, logits: Any = None, name: str = "some", classes: Any = SETS[0]) -> Any:
+    """Return a teacher that answers only some rows, and none of the first 100."""
+    values = np.array(TEACHERS[0].decision_function(X) if logits is None else logits)
+    values[(np.arange(700) % every == 0) | (np.arange(700) < 100)] = np.nan
+    return as_teacher(values, classes=list(classes), name=name, output="logits")
+
+
+def add_up(logits: Any, space: Any, temperature: float = 1.0) -> Any:
+    member = np.eye(space.n_classes)[space.columns]
+    Q = np.exp(logits / temperature) @ member
+    return Q / Q.sum(axis=1, keepdims=True)
+
+
+def both(teachers: Any = None, y: Any = None, *, rows: Any = X, **options: Any) -> tuple[Unifier, Unifier]:
+    """Return models that were fitted with much memory and with little."""
+    given = {"student": QUICK, "random_state": 0, **options}
+    logits = given.pop("logits", None)
+    run = given.pop("run", {})
+    made = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CoverageWarning)
+        warnings.simplefilter("ignore", DisconnectedWarning)
+        for memory in (None, TINY):
+            model = Unifier(
+                TEACHERS if teachers is None else teachers, run=Run(memory=memory, **run), **given
+            )
+            made.append(model.fit(rows, y, logits=logits))
+    return made[0], made[1]
+
+
+def check_same(much: Unifier, little: Unifier) -> None:
+    """Compare soft labels, and what is kept of them."""
+    assert isinstance(little.soft_labels_, np.memmap)
+    assert not isinstance(much.soft_labels_, np.memmap)
+    np.testing.assert_allclose(little.soft_labels_, much.soft_labels_, atol=1e-6, rtol=0)
+    np.testing.assert_allclose(little.temperatures_, much.temperatures_)
+    np.testing.assert_array_equal(little.n_abstentions_, much.n_abstentions_)
+    assert (little.class_weights_ is None) == (much.class_weights_ is None)
+    if much.class_weights_ is not None:
+        np.testing.assert_allclose(little.class_weights_, much.class_weights_, rtol=1e-5)
+    assert little.pool_weights_ == much.pool_weights_ or little.pool_weights_ == pytest.approx(
+        much.pool_weights_
+    )
+    assert little.neighbor_weight_ == pytest.approx(much.neighbor_weight_)
+    assert set(little.seconds_) == set(much.seconds_)
+
+
+def check_same_student(much: Unifier, little: Unifier, atol: float = 1e-3) -> None:
+    rows = X_TEST
+    np.testing.assert_allclose(little.predict_proba(rows), much.predict_proba(rows), atol=atol)
+    assert (little.predict(rows) == much.predict(rows)).mean() >= 0.999
+
+
+CASES: dict[str, dict[str, Any]] = {
+    **{name: {"method": name} for name in ("auto", "ranks", "mf-lf", "ce", "mf-p", "mf-lv", "sd")},
+    "own function": {"method": add_up},
+    "off_set": {"method": methods.CE(off_set=True)},
+    "temperature": {"method": methods.Auto(temperature=3.0)},
+    "calibrated": {"method": methods.Auto(teacher_temperatures="agreement")},
+    "balance": {"balance": "sqrt"},
+    "no balance": {"balance": False},
+    "abstentions": {"teachers": [*TEACHERS, some(3)]},
+    "silent blocks": {"teachers": [some(3), some(2, TEACHERS[1].decision_function(X), "others", SETS[1])]},
+    "known labels": {"y": KNOWN},
+    "known labels alone": {
+        "y": [label if label in SETS[0] else None for label in KNOWN],
+        "teachers": [some(3), some(4, name="b")],
+    },
+    "disconnected": {"teachers": [TEACHERS[0], learn((3, 4, 5))]},
+    "one teacher": {"teachers": TEACHERS[:1]},
+    "hard labels": {"teachers": [*TEACHERS, as_teacher(Y.astype(object), name="people")]},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_soft_labels_do_not_hang_on_memory(case: str) -> None:
+    check_same(*both(**CASES[case]))
+
+
+@pytest.mark.parametrize(
+    "method", ["auto", "ranks", methods.Auto(teacher_temperatures="agreement", n_neighbors=5)]
+)
+def test_nor_with_more_rows_than_are_compared(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solver, "MOST_ROWS", 150)
+    check_same(*both([*TEACHERS, some(3)], method=method))
+
+
+@pytest.mark.parametrize("self_label", [False, True])
+def test_students_do_not_hang_on_memory(self_label: bool) -> None:
+    much, little = both([*TEACHERS, some(3)], KNOWN, student=students.Logistic(self_label=self_label))
+    check_same(much, little)
+    check_same_student(much, little, 2e-3 if self_label else 1e-3)  # it learns what it has learnt
+    assert much.score(X_TEST, Y_TEST) > 0.9
+    if much.pseudo_labels_ is not None:
+        np.testing.assert_allclose(little.pseudo_labels_, much.pseudo_labels_, atol=5e-3)
+        np.testing.assert_array_equal(much.pseudo_labels_[::5], np.eye(6)[Y[::5]])
+
+
+@pytest.mark.parametrize("kind", [np.asarray, np.ndarray.tolist, pd.DataFrame, torch.tensor, "mapped"])
+def test_logits_may_be_given(kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solver, "MOST_ROWS", 150)
+    logits = Unifier(TEACHERS).score_teachers(X)
+    np.save(tmp_path / "logits.npy", logits)
+    given = np.load(tmp_path / "logits.npy", mmap_mode="r") if kind == "mapped" else kind(logits)
+    model = Unifier(TEACHERS, run=Run(memory=TINY))
+    np.testing.assert_allclose(model.estimate(X, logits=given), Unifier(TEACHERS).estimate(X), atol=1e-6)
+    wrong = logits.copy()
+    wrong[500, 1] = np.inf
+    with pytest.raises(InvalidInputError, match="have inf in row 500 "):
+        model.estimate(X, logits=wrong)
+    with pytest.raises(InvalidInputError, match="logits have 10 rows and X has 700"):
+        model.estimate(X, logits=logits[:10])
+
+
+def test_scores_and_estimates_are_mapped_from_disk() -> None:
+    streamed, memory = (Unifier(TEACHERS, run=Run(memory=memory)) for memory in (TINY, None))
+    logits, Q = streamed.score_teachers(X), streamed.estimate(X, KNOWN)
+    assert isinstance(logits, np.memmap)
+    assert isinstance(Q, np.memmap)
+    np.testing.assert_array_equal(logits, memory.score_teachers(X))
+    np.testing.assert_allclose(Q, memory.estimate(X, KNOWN), atol=1e-6)
+    np.testing.assert_array_equal(Q[::5].argmax(axis=1), Y[::5])
+    del streamed, memory
+    gc.collect()
+    assert np.isfinite(Q.sum())  # a view outlives what made it
+
+
+def test_students_that_need_all_rows_are_refused_before_any_teacher_is_asked() -> None:
+    asked = []
+
+    class Watched:
+        name, classes = "watched", [0, 1]
+
+        def predict_logits(self, rows: Any) -> Any:
+            asked.append(len(rows))
+            return np.asarray(rows)[:, :2]
+
+    message = r"learns from all rows at once, .* would take about 151 kB; with memory of 50 kB"
+    with pytest.raises(InvalidInputError, match=message):
+        Unifier([Watched()], "boosting", run=Run(memory=TINY)).fit(X)
+    assert asked == []
+    Unifier([Watched()], "boosting", random_state=0, run=Run(memory="120KB")).fit(X[:600, :2])
+    assert asked
+
+
+@pytest.mark.parametrize(
+    ("rows", "student"),
+    [
+        (csr_array(np.abs(X)), MultinomialNB()),
+        (pd.DataFrame(X, columns=list("abcdefgh")), "mlp"),
+        (torch.tensor(X), "mlp"),
+        (torch.tensor(X, dtype=torch.float32), "torch"),
+        (X.tolist(), "mlp"),
+    ],
+    ids=["sparse", "frame", "tensor", "tensor for torch", "lists"],
+)
+def test_rows_of_other_kinds(rows: Any, student: Any) -> None:
+    class Model:
+        name = "m"
+
+        def __init__(self, model: Any) -> None:
+            self.model, self.classes = model, model.classes_
+
+        def predict_logits(self, rows: Any) -> Any:
+            dense = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
+            return self.model.predict_log_proba(dense)
+
+    much, little = both([Model(model) for model in TEACHERS], rows=rows, student=student)
+    np.testing.assert_allclose(little.soft_labels_, much.soft_labels_, atol=1e-6)
+    assert little.predict(rows).shape == (700,)
+
+
+def mixed(rows: Any = X, seed: int = 0) -> pd.DataFrame:
+    random = np.random.default_rng(seed)
+    frame = pd.DataFrame(rows, columns=list("abcdefgh"))
+    frame["town"] = np.where(rows[:, 0] > 0, "Ulm", "Bonn")
+    frame["sort"] = pd.Categorical(np.where(rows[:, 1] > 0, "x", "y"))
+    frame["when"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(random.integers(0, 900, len(rows)), unit="h")
+    frame["old"] = rows[:, 2] > 0
+    frame.loc[frame.index % 11 == 3, "a"] = np.nan
+    frame.loc[frame.index % 7 == 3, "town"] = None
+    return frame
+
+
+def test_a_table_of_mixed_columns_from_parquet(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    frame, test = mixed(), mixed(X_TEST, 1)
+    (tmp_path / "rows").mkdir()
+    frame[:300].to_parquet(tmp_path / "rows" / "0.parquet", row_group_size=100)
+    frame[300:][frame.columns[::-1]].to_parquet(tmp_path / "rows" / "1.parquet", index=False)
+    test.to_parquet(tmp_path / "test.parquet")
+    teachers = [as_teacher(model.predict_log_proba(X), classes=model.classes_.tolist()) for model in TEACHERS]
+    whole = Unifier(teachers, "mlp", random_state=0).fit(frame)
+    blocks = Unifier(teachers, "mlp", random_state=0, run=Run(memory="100KB")).fit(tmp_path / "rows")
+    np.testing.assert_allclose(blocks.soft_labels_, whole.soft_labels_, atol=1e-6)
+    assert blocks.encoding_ == whole.encoding_
+    np.testing.assert_array_equal(blocks.feature_names_in_, whole.feature_names_in_)
+    assert blocks.score(test, Y_TEST) > whole.score(test, Y_TEST) - 0.05
+    expected = blocks.predict_proba(test)
+    np.testing.assert_allclose(blocks.predict_proba(test[test.columns[::-1]]), expected)
+    np.testing.assert_allclose(blocks.predict_proba(tmp_path / "test.parquet"), expected)
+    np.testing.assert_array_equal(blocks.predict(str(tmp_path / "test.parquet")), blocks.predict(test))
+    blocks.save(tmp_path / "model.onnx")
+    np.testing.assert_allclose(load(tmp_path / "model.onnx").predict_proba(test), expected, atol=1e-4)
+
+
+def test_the_encoder_sees_a_bounded_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    original = Unifier._read_rows
+    monkeypatch.setattr(
+        Unifier,
+        "_read_rows",
+        lambda self, student, rows: seen.append(len(rows)) or original(self, student, rows),
+    )
+    monkeypatch.setattr(unifier, "SHOWN_BYTES", 100 * X[:1].nbytes)
+    np.save(tmp_path / "X.npy", X)
+    Unifier(TEACHERS, QUICK, random_state=0, run=Run(memory=TINY)).fit(tmp_path / "X.npy")
+    assert seen == [100]  # rows of images may be large
+
+
+def test_missing_values_that_the_sample_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unifier, "SHOWN_ROWS", 64)
+    monkeypatch.setattr("consilience.rows.rows.SAMPLED_BLOCKS", 1)
+    frame = mixed()
+    frame["number"] = pd.array(np.arange(700), dtype="Int64")
+    frame.loc[690:, ["number", "b"]] = None
+    frame.loc[690:, "town"] = "a town that nobody knows"
+    frame.to_parquet(tmp_path / "rows.parquet", row_group_size=100)
+    teachers = [as_teacher(model.predict_log_proba(X), classes=model.classes_.tolist()) for model in TEACHERS]
+    model = Unifier(teachers, "mlp", random_state=0, run=Run(memory="100KB")).fit(tmp_path)
+    assert np.isfinite(model.predict_proba(tmp_path)).all()
+
+
+def test_texts_from_a_file(tmp_path: Path) -> None:
+    words = np.array(["apple pear fruit", "oak elm tree", "cod eel fish"])
+    random = np.random.default_rng(0)
+    y = random.integers(0, 3, 400)
+    texts = [f"{' '.join(random.permutation(words[k].split()))} the {i}" for i, k in enumerate(y)]
+    (tmp_path / "texts.txt").write_text("\r\n".join(texts))
+
+    def knows(first: int, second: int) -> Any:
+        def scores(rows: list[str]) -> Any:
+            return [[4.0 * any(w in t for w in words[k].split()) for k in (first, second)] for t in rows]
+
+        return as_teacher(scores, classes=[first, second], name=f"{first}{second}", output="logits")
+
+    options = {"student": "ngrams", "random_state": 0}
+    whole = Unifier([knows(0, 1), knows(1, 2)], **options).fit(texts)
+    blocks = Unifier([knows(0, 1), knows(1, 2)], run=Run(memory="20KB"), **options).fit(
+        tmp_path / "texts.txt"
+    )
+    np.testing.assert_allclose(blocks.soft_labels_, whole.soft_labels_, atol=1e-6)
+    assert blocks.score(texts, y) > whole.score(texts, y) - 0.03
+    np.testing.assert_array_equal(blocks.predict(tmp_path / "texts.txt"), blocks.predict(texts))
+
+
+def test_batches_that_come_once() -> None:
+    batches = (X[i : i + 90] for i in range(0, 700, 90))
+    model = Unifier(TEACHERS, QUICK, random_state=0, run=Run(memory=TINY)).fit(batches)
+    np.testing.assert_allclose(model.soft_labels_, Unifier(TEACHERS, QUICK).estimate(X), atol=1e-6)
+
+
+def test_a_fit_that_fails_leaves_the_last_one() -> None:
+    model = Unifier(TEACHERS, "mlp", random_state=0, run=Run(memory=TINY)).fit(X)
+    before = {name: value for name, value in vars(model).items() if name.endswith("_")}
+
+    def fails(rows: Any) -> Any:
+        if X[500, 0] in rows[:, 0]:
+            raise RuntimeError("boom")
+        return rows[:, :2]
+
+    model.set_params(teachers=[TEACHERS[0], as_teacher(fails, classes=[0, 3], name="f", output="logits")])
+    with pytest.raises(TeacherError, match="boom"):
+        model.fit(X)
+    holes = X.copy()
+    holes[600] = np.nan
+    model.set_params(teachers=[as_teacher(PROBA, classes=[0, 1, 2])])
+    with pytest.raises(InvalidInputError, match="NaN or infinity in row 600 "):
+        model.fit(holes)
+    assert {name: value for name, value in vars(model).items() if name.endswith("_")}.keys() == before.keys()
+    assert all(getattr(model, name) is value for name, value in before.items())
+
+
+def test_rows_on_which_nobody_answers_are_told_as_in_memory() -> None:
+    for memory in (None, TINY):
+        with pytest.warns(CoverageWarning, match="abstains on 300 of 700 rows"):
+            Unifier([some(3)], run=Run(memory=memory)).estimate(X)
+        with pytest.raises(InvalidInputError, match="abstains on every row"):
+            Unifier([some(1)], run=Run(memory=memory)).estimate(X)
+        with pytest.raises(InvalidInputError, match="y has 10 rows and X has 700"):
+            Unifier(TEACHERS, run=Run(memory=memory)).estimate(X, Y[:10])
+        with pytest.raises(InvalidInputError, match="X has no rows"):
+            Unifier(TEACHERS, run=Run(memory=1 if memory else None)).fit(X[:0])
+
+
+PEAK = """
+import resource, sys
+import numpy as np
+from sklearn.linear_model import SGDClassifier
+from consilience import Run, Unifier, as_teacher
+
+path = sys.argv[1]
+weights = np.random.default_rng(0).normal(size=(10, 64, 4)).astype(np.float32) / 8
+
+def teacher(i):
+    classes = [(i + k) % 10 for k in range(4)]
+    return as_teacher(lambda X: X @ weights[i], classes=classes, name=str(i), output="logits")
+
+student = SGDClassifier(loss="log_loss", max_iter=1, tol=None)
+model = Unifier([teacher(i) for i in range(10)], student, random_state=0, run=Run(memory="40MB"))
+model.fit(path)
+assert model.soft_labels_.shape == (len(np.load(path, mmap_mode="r")), 10)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
+    (tmp_path / "peak.py").write_text(PEAK)
+    peaks = []
+    for n in (100_000, 400_000):
+        rows = np.lib.format.open_memmap(tmp_path / f"{n}.npy", "w+", np.float32, (n, 64))
+        for start in range(0, n, 50_000):
+            rows[start : start + 50_000] = np.random.default_rng(start).normal(size=(50_000, 64))
+        run = [sys.executable, tmp_path / "peak.py", tmp_path / f"{n}.npy"]
+        peaks.append(int(subprocess.run(run, check=True, capture_output=True, text=True).stdout))
+    assert peaks[1] < 1.15 * peaks[0]

@@ -1,0 +1,229 @@
+"""Texts from end to end: teachers of texts, a student that learns soft labels by itself, its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+
+from consilience import CrossTaskDistiller, InvalidInputError, Unifier, as_teacher
+from consilience.files.card import card_path, read_card
+from consilience.run import Run
+from consilience.students.ngrams import Ngrams
+from consilience.teachers import Function
+
+SYLLABLES = {"a": ["ka", "to", "mi", "re"], "b": ["ka", "lo", "mi", "se"], "c": ["ka", "lo", "vu", "re"]}
+
+
+def language(n: int, seed: int = 0) -> tuple[list[str], np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = rng.choice(sorted(SYLLABLES), n)
+    return [" ".join("".join(rng.choice(SYLLABLES[label], 3)) for _ in range(3)) for label in y], y
+
+
+def student(**options: Any) -> Ngrams:
+    return Ngrams(**{"n_buckets": 2048, "dim": 16, **options})
+
+
+TEXTS, LABELS = language(500)
+TEST = language(300, seed=1)
+
+
+@pytest.fixture(scope="module")
+def teachers() -> list[Any]:
+    """Two that know two of three languages each."""
+    found = []
+    for unknown in "ac":
+        known = ~np.isin(LABELS, [unknown])
+        texts = [text for text, know in zip(TEXTS, known, strict=True) if know]
+        found.append(as_teacher(student(random_state=0).fit(texts, LABELS[known]), name=f"not {unknown}"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def unified(teachers: list[Any]) -> Unifier:
+    return Unifier(teachers, student(), random_state=0).fit(TEXTS)
+
+
+def test_two_teachers_of_two_languages_make_one_of_three(unified: Unifier, teachers: list[Any]) -> None:
+    single = [
+        np.mean(teacher.classes[teacher.predict_logits(TEST[0]).argmax(axis=1)] == TEST[1])
+        for teacher in teachers
+    ]
+    assert unified.score(*TEST) > max(single) + 0.1
+    assert isinstance(unified.student_, Ngrams)
+    assert unified.n_iter_ == 10
+    np.testing.assert_allclose(unified.predict_proba(TEST[0]).sum(axis=1), 1.0)
+
+
+def test_the_student_learns_the_soft_labels_not_the_decisions(teachers: list[Any]) -> None:
+    given: dict[str, Any] = {}
+
+    class Spy(BaseEstimator):  # type: ignore[misc]
+        classes_ = np.arange(3)
+
+        def fit_soft_labels(self, X: Any, Q: Any, **options: Any) -> Any:
+            given.update(options, X=X, Q=Q)
+            return self
+
+        def predict_proba(self, X: Any) -> Any:
+            return np.full((len(X), 3), 1 / 3)
+
+        def fit(self, X: Any, y: Any) -> Any:
+            raise AssertionError
+
+    unified = Unifier(teachers, Spy(), balance=True).fit(TEXTS)
+    np.testing.assert_array_equal(given["Q"], unified.soft_labels_)
+    assert given["X"] == TEXTS
+    assert unified.class_weights_ is not None
+    np.testing.assert_allclose(given["class_weights"], unified.class_weights_ / 3)
+
+
+@pytest.mark.parametrize("options", [{"self_label": True}, {"loss": "collision"}, {}])
+def test_every_way_to_train_it(teachers: list[Any], options: dict[str, Any]) -> None:
+    told: list[tuple[str, int, int]] = []
+    run = Run(progress=lambda *args: told.append(args))
+    learner = student(max_iter=5, **options)
+    unified = Unifier(teachers, learner, balance=bool(options), random_state=0, run=run).fit(TEXTS)
+    assert unified.score(*TEST) > 0.8
+    times = 2 if "self_label" in options else 1
+    assert [entry for entry in told if entry[0] == "training"] == [
+        ("training", i, 5) for i in range(1, 6)
+    ] * times
+
+
+def test_collision_trains_a_student_that_is_surer(teachers: list[Any], unified: Unifier) -> None:
+    collision = Unifier(teachers, student(loss="collision"), random_state=0).fit(TEXTS)
+    entropy = [
+        -(p * np.log(np.maximum(p, 1e-300))).sum(axis=1).mean()
+        for p in (collision.predict_proba(TEST[0]), unified.predict_proba(TEST[0]))
+    ]
+    assert entropy[0] < entropy[1]
+
+
+@pytest.mark.parametrize("name", ["logistic", "forest", "boosting", "mlp", "torch"])
+def test_students_of_numbers_are_refused_before_anybody_is_asked(name: str) -> None:
+    def ask(X: list[str]) -> np.ndarray:
+        pytest.fail("a teacher was asked")
+
+    teacher = as_teacher(ask, ["a", "b"], output="logits")
+    with pytest.raises(
+        InvalidInputError, match=f"student='{name}' learns from numbers.* student='ngrams', or"
+    ):
+        Unifier([teacher, teacher], name).fit(TEXTS)
+
+
+def test_one_seed_reproduces_the_whole(teachers: list[Any]) -> None:
+    first, again = (
+        Unifier(teachers, student(max_iter=1), random_state=3).fit(TEXTS).predict_proba(TEST[0])
+        for _ in range(2)
+    )
+    np.testing.assert_array_equal(first, again)
+    own = Unifier(teachers, student(max_iter=1, random_state=5), random_state=3).fit(TEXTS)
+    assert own.student_.random_state == 5
+
+
+def test_known_labels_and_a_cache(teachers: list[Any], tmp_path: Path) -> None:
+    y = [label if i % 3 == 0 else None for i, label in enumerate(LABELS)]
+    calls: list[int] = []
+
+    def ask(X: list[str]) -> np.ndarray:
+        calls.append(len(X))
+        return teachers[0].predict_logits(X)
+
+    counted = Function(ask, teachers[0].classes, output="logits", fingerprint="1")
+    for method in ("ce", "mf-p"):
+        unified = Unifier([counted, teachers[1]], student(max_iter=1), method, run=Run(cache=tmp_path)).fit(
+            TEXTS, y
+        )
+    assert sum(calls) == len(TEXTS)
+    assert unified.soft_labels_ is not None
+    assert unified.soft_labels_[0, unified.classes_.tolist().index(LABELS[0])] == 1.0
+
+
+def test_a_file_that_is_a_teacher_again(unified: Unifier, tmp_path: Path) -> None:
+    path = unified.save(tmp_path / "unified.npz")
+    teacher = as_teacher(path)
+    assert teacher.classes.tolist() == ["a", "b", "c"]
+    proba = softmax(teacher.predict_logits(TEST[0]), axis=1)
+    np.testing.assert_allclose(proba, unified.predict_proba(TEST[0]), atol=2e-2)
+    assert (proba.argmax(axis=1) == unified.predict_proba(TEST[0]).argmax(axis=1)).mean() > 0.99
+    card = read_card(card_path(path))
+    assert card.description == "Unified from 2 teachers."
+    assert card.details["teachers"] == ["not a", "not c"]
+    assert card.details["temperature"] == "1"
+    loaded = Ngrams.load(path)
+    assert loaded.score(*TEST) == pytest.approx(unified.score(*TEST), abs=0.01)
+
+
+def test_where_it_cannot_be_saved(unified: Unifier, teachers: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"Ngrams is saved as \.npz; .* not 'unified\.onnx'"):
+        unified.save(tmp_path / "unified.onnx")
+    with pytest.raises(InvalidInputError, match="does not exist"):
+        unified.save(tmp_path / "no" / "unified.npz")
+    other = Unifier(teachers, Uniform()).fit(TEXTS)
+    with pytest.raises(InvalidInputError, match="The student Uniform cannot be saved"):
+        other.save(tmp_path / "other.onnx")
+
+
+class Uniform(ClassifierMixin, BaseEstimator):
+    """The least that a student must be able to do."""
+
+    def fit(self, X: Any, y: Any) -> Uniform:
+        raise AssertionError("it was asked to learn hard labels")
+
+    def fit_soft_labels(self, X: Any, Q: Any, **options: Any) -> Uniform:
+        self.width_ = Q.shape[1]
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        return np.full((len(X), self.width_), 1 / self.width_)
+
+
+def test_any_student_with_fit_soft_labels_learns_by_itself(teachers: list[Any]) -> None:
+    unified = Unifier(teachers, Uniform()).fit(TEXTS)
+    np.testing.assert_allclose(unified.predict_proba(["ka"]), 1 / 3)
+    assert unified.n_iter_ is None
+
+
+@pytest.mark.parametrize("X", [TEXTS[:40], np.array(TEXTS[:40])], ids=["list", "array"])
+def test_texts_need_no_choice_of_student(teachers: list[Any], X: Any) -> None:
+    assert isinstance(Unifier(teachers).fit(X).student_, Ngrams)
+
+
+def test_the_name_of_the_student_of_texts(teachers: list[Any]) -> None:
+    assert isinstance(Unifier(teachers, "ngrams").fit(TEXTS[:40]).student_, Ngrams)
+    with pytest.raises(InvalidInputError, match="Did you mean 'ngrams'"):
+        Unifier(teachers, "ngram").fit(TEXTS[:40])
+    unsure = as_teacher(np.full((40, 2), 0.5), ["a", "b"])
+    with pytest.raises(InvalidInputError, match=r"learns from texts, and X holds numbers"):
+        Unifier([unsure], "ngrams").fit(np.zeros((40, 2)))
+
+
+def test_the_class_instead_of_an_instance_is_refused(teachers: list[Any]) -> None:
+    with pytest.raises(InvalidInputError, match="student is the class Ngrams; give an instance"):
+        Unifier(teachers, Ngrams).fit(TEXTS)
+
+
+def test_a_clone_is_not_fitted_and_keeps_the_student(unified: Unifier) -> None:
+    copy = clone(unified)
+    assert copy.student.get_params() == unified.student.get_params()
+    assert not hasattr(copy, "student_")
+
+
+def test_distilling_texts_with_few_labels(teachers: list[Any], tmp_path: Path) -> None:
+    y = [label if i < 30 else None for i, label in enumerate(LABELS)]
+    told: list[tuple[str, int, int]] = []
+    known = student(random_state=0).fit(TEXTS, np.char.upper(LABELS))  # names that are not the student's
+    teacher = as_teacher(known.save(tmp_path / "teacher.npz"))  # whose file has embeddings
+    distiller = CrossTaskDistiller(
+        teacher, student(), random_state=0, run=Run(progress=lambda *args: told.append(args))
+    ).fit(TEXTS, y)
+    labels_only = student(random_state=0).fit(TEXTS[:30], LABELS[:30])
+    assert distiller.score(*TEST) > labels_only.score(*TEST)
+    assert ("training", 10, 10) in told
+    assert as_teacher(distiller.save(tmp_path / "student.npz")).classes.tolist() == ["a", "b", "c"]
