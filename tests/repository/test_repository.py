@@ -159,61 +159,6 @@ def test_links_are_refused(repository: Repository, tmp_path: Path) -> None:
     assert "link" in repository.list().problems["high"]
 
 
-CHANGES = {
-    "liar": {"name": "low"},
-    "leads outside": {"details.repository.files": {"../high/high.onnx": ["a" * 64, 1]}},
-    "large metric": {"details.repository.metrics": {"a": 10**400}},
-    "large size": {"details.repository.files": {"x.onnx": ["a" * 64, 10**400]}},
-    "no inputs": {"details.repository.inputs": []},
-    "odd names": {"feature_names": 5},
-    "half a character": {"description": "\ud800"},
-    "older": {"details.repository.version": 1},
-    "deep": {"details.repository.metrics": {"a": [[[{}]]]}},
-}
-
-
-def test_a_bad_card_costs_its_model_and_no_other(repository: Repository) -> None:
-    good = (repository.folder / "low" / "low.card.json").read_text()
-    texts = {
-        "huge": '{"consilience_card": 1, "x": "' + "a" * (17 * 2**20) + '"}',
-        "too deep": '{"consilience_card": 1, "details": ' + "[" * 200_000 + "]" * 200_000 + "}",
-        "wrong": '{"consilience_card": 1, "name": "wrong", "classes": {"a": 1}}',
-        "plain": '{"consilience_card": 1, "name": "plain", "classes": ["a"]}',
-        "twice": good.replace('"low",', '"twice", "name": "twice",', 1),
-        "empty": "",
-    }
-    for name, change in CHANGES.items():
-        card = json.loads(good) | {"name": name}
-        for key, value in change.items():
-            *above, last = key.split(".")
-            part = card
-            for step in above:
-                part = part[step]
-            part[last] = value
-        texts[name] = json.dumps(card)
-    for name, text in texts.items():
-        (repository.folder / name).mkdir()
-        (repository.folder / name / f"{name}.card.json").write_text(text)
-    listing = repository.list()
-    assert listing.names == ["high", "low", "middle"]
-    assert sorted(listing.problems) == sorted(texts)
-    assert all(0 < len(why) <= 500 for why in listing.problems.values())
-    assert "lies in the folder 'liar'" in listing.problems["liar"]
-    assert "not written by add" in listing.problems["plain"]
-    assert "path inside the folder" in listing.problems["leads outside"]
-    assert "liar cannot be used" in repr(listing)
-    json.dumps(listing.to_dict()).encode()
-    with pytest.raises(InvalidInputError, match="'deep' cannot be used"):
-        repository.show("deep")
-    assert "deep" not in repository
-    assert repository["low"].classes.tolist() == [0, 1, 2, 3]
-    assert {one.model for one in repository.verify().findings} == {*texts}
-    for name in texts:
-        repository.remove(name)
-    assert repository.list().problems == {}
-    assert repository.verify().passed
-
-
 def test_ten_thousand_cards_list_in_about_a_second(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "new")
     repository.set_reference(["a text"])  # which makes it

@@ -181,20 +181,59 @@ def test_a_damaged_copy_is_fetched_again(bucket: Repository, opened: Open, tmp_p
     assert not list((tmp_path / "copies").glob(".*"))
 
 
-def test_hostile_cards_do_not_hide_the_others(bucket: Repository, opened: Open, url: str) -> None:
-    card = json.loads(files(url)["low/low.card.json"])
-    part = card["details"]["repository"]
-    part["files"] = {"../high/high.onnx": next(iter(part["files"].values()))}
-    put(url, "huge/huge.card.json", b"[" + b" " * (17 * 2**20) + b"]")
-    put(url, "deep/deep.card.json", b"[" * 100_000)
-    put(url, "low/low.card.json", json.dumps(card).encode())
-    listing = opened().list()
-    assert listing.names == ["high", "middle"]
-    assert sorted(listing.problems) == ["deep", "huge", "low"]
-    assert "path inside the folder" in listing.problems["low"]
-    for name in listing.problems:
-        opened().remove(name)
-    assert opened().list().problems == {}
+CHANGES = {
+    "liar": {"name": "low"},
+    "leads outside": {"details.repository.files": {"../high/high.onnx": ["a" * 64, 1]}},
+    "large metric": {"details.repository.metrics": {"a": 10**400}},
+    "large size": {"details.repository.files": {"x.onnx": ["a" * 64, 10**400]}},
+    "no inputs": {"details.repository.inputs": []},
+    "odd names": {"feature_names": 5},
+    "half a character": {"description": "\ud800"},
+    "older": {"details.repository.version": 1},
+    "deep": {"details.repository.metrics": {"a": [[[{}]]]}},
+}
+
+
+def test_a_bad_card_costs_its_model_and_no_other(bucket: Repository, opened: Open, url: str) -> None:
+    good = files(url)["low/low.card.json"].decode()
+    texts = {
+        "huge": '{"consilience_card": 1, "x": "' + "a" * (17 * 2**20) + '"}',
+        "too deep": '{"consilience_card": 1, "details": ' + "[" * 200_000 + "]" * 200_000 + "}",
+        "wrong": '{"consilience_card": 1, "name": "wrong", "classes": {"a": 1}}',
+        "plain": '{"consilience_card": 1, "name": "plain", "classes": ["a"]}',
+        "twice": good.replace('"low",', '"twice", "name": "twice",', 1),
+        "empty": "",
+    }
+    for name, change in CHANGES.items():
+        card = json.loads(good) | {"name": name}
+        for key, value in change.items():
+            *above, last = key.split(".")
+            part = card
+            for step in above:
+                part = part[step]
+            part[last] = value
+        texts[name] = json.dumps(card)
+    for name, text in texts.items():
+        put(url, f"{name}/{name}.card.json", text.encode())
+    repository = opened()
+    listing = repository.list()
+    assert listing.names == ["high", "low", "middle"]
+    assert sorted(listing.problems) == sorted(texts)
+    assert all(0 < len(why) <= 500 for why in listing.problems.values())
+    assert "lies in the folder 'liar'" in listing.problems["liar"]
+    assert "not written by add" in listing.problems["plain"]
+    assert "path inside the folder" in listing.problems["leads outside"]
+    assert "liar cannot be used" in repr(listing)
+    json.dumps(listing.to_dict()).encode()
+    with pytest.raises(InvalidInputError, match="'deep' cannot be used"):
+        repository.show("deep")
+    assert "deep" not in repository
+    assert repository["low"].classes.tolist() == [0, 1, 2, 3]
+    assert {one.model for one in repository.verify().findings} == {*texts}
+    for name in texts:
+        repository.remove(name)
+    assert repository.list().problems == {}
+    assert repository.verify().passed
 
 
 @behind_url
