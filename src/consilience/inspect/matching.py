@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from consilience._words import shorten, visible
 from consilience.exceptions import AliasWarning, warn
 from consilience.kernels.arrays import Floats, Ints
-from consilience.kernels.unify.agreement import (
+from consilience.kernels.unify.ranks import (
     Agreement,
     column_ranks,
     join_groups,
@@ -21,7 +21,7 @@ from consilience.kernels.unify.agreement import (
     shared_agreement,
 )
 from consilience.labels import LabelSpace
-from consilience.soft_labels.methods import spread_out
+from consilience.soft_labels.solvers import spread_out
 
 # The evidence that two columns are one class, as log-odds: how they agree in what they share with others (w),
 # the same times their own agreement (w r), things shared per name (v), and how often a class surely has a
