@@ -9,9 +9,9 @@ from sklearn.cluster import KMeans
 
 from consilience.cluster import rounds
 from consilience.cluster import starts as starts_module
-from consilience.cluster.report import clustering_accuracy
 from consilience.cluster.losses import Problem, clustering_loss
 from consilience.cluster.options import MI, Own
+from consilience.cluster.report import clustering_accuracy
 from consilience.cluster.rounds import (
     LinearModel,
     Schedule,

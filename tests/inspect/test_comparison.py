@@ -56,7 +56,12 @@ def test_accuracies_have_intervals(labelled: Any) -> None:
 
 def test_rows_of_a_class_that_nobody_knows_are_errors(digits: Any) -> None:
     y = digits["y"][:200].astype(object)
-    options: Any = {"methods": ["sd"], "balance": [False], "teacher_temperatures": [None], "self_label": [False]}
+    options: Any = {
+        "methods": ["sd"],
+        "balance": [False],
+        "teacher_temperatures": [None],
+        "self_label": [False],
+    }
     unifier = Unifier(digits["teachers"], method="sd", balance=False, random_state=0)
     before = unifier.compare(digits["X"][:200], y, **options).rows[0].accuracy
     y[:8] = [*3 * ["ten"], *"abcde"]
@@ -124,7 +129,9 @@ def test_without_labels_one_per_cent_decides(unlabelled: Any, gain: float, kept:
 
 def test_settings_in_use_are_compared_too(digits: Any) -> None:
     unifier = Unifier(digits["teachers"], method="mf-lf", balance="sqrt", random_state=0)
-    found = unifier.compare(digits["X"], methods=["sd"], balance=[True], teacher_temperatures=[None], self_label=[False])
+    found = unifier.compare(
+        digits["X"], methods=["sd"], balance=[True], teacher_temperatures=[None], self_label=[False]
+    )
     assert found.current == "mf-lf, balanced by roots"
     assert sorted(row.name for row in found) == ["mf-lf, balanced by roots", "sd, balanced"]
     assert not hasattr(unifier, "student_")
@@ -141,7 +148,12 @@ def test_teachers_are_asked_once(digits: Any) -> None:
         as_teacher(counted, digits["teachers"]["low"].classes_, "low"),
         *list(digits["teachers"].values())[1:],
     ]
-    options: Any = {"methods": ["auto", "sd"], "teacher_temperatures": [None], "self_label": [False], "max_rows": 100}
+    options: Any = {
+        "methods": ["auto", "sd"],
+        "teacher_temperatures": [None],
+        "self_label": [False],
+        "max_rows": 100,
+    }
     found = Unifier(teachers, random_state=0).compare(digits["X"], **options)
     assert found.n_rows == 100
     assert sum(calls) == 100
@@ -170,13 +182,21 @@ def test_figures_are_those_of_fits_on_either_half(digits: Any) -> None:
         if row.method == "ce" and row.self_label:
             method = CE(teacher_temperatures=row.teacher_temperatures)
             learner = Logistic(self_label=True)
-            right = decided_alone(digits, unifier, half, learner, method=method, balance=row.balance) == digits["y"]
+            right = (
+                decided_alone(digits, unifier, half, learner, method=method, balance=row.balance)
+                == digits["y"]
+            )
             assert row.accuracy == right.mean(), row.name
 
 
 def test_the_loss_in_use_is_compared_except_with_self_labelling(digits: Any) -> None:
     X, y, options = digits["X"], digits["y"], {"method": "sd", "balance": False, "random_state": 0}
-    both: Any = {"methods": ["sd"], "balance": [False], "teacher_temperatures": [None], "self_label": [False, True]}
+    both: Any = {
+        "methods": ["sd"],
+        "balance": [False],
+        "teacher_temperatures": [None],
+        "self_label": [False, True],
+    }
     accuracy = {}
     for loss in ("cross-entropy", "collision"):
         found = Unifier(digits["teachers"], **options).compare(X, y, student=Logistic(loss=loss), **both)
@@ -196,7 +216,9 @@ def test_rows_without_an_answer_are_left_out(digits: Any) -> None:
     for proba, _ in outputs:
         proba[::4] = np.nan
     stored = [as_teacher(proba, classes) for proba, classes in outputs]
-    found = Unifier(stored, random_state=0).compare(X, methods=["sd"], teacher_temperatures=[None], self_label=[False])
+    found = Unifier(stored, random_state=0).compare(
+        X, methods=["sd"], teacher_temperatures=[None], self_label=[False]
+    )
     assert found.n_rows == 60
 
 

@@ -49,7 +49,9 @@ def test_a_row_that_fit_has_seen_has_the_soft_label_it_had(digits: Any, method: 
     soft = unified.soft_labels_[17]
     assert not any("neighbours" in remark for remark in found.remarks)
     # a new row has a rank of its own among those seen, so ranks differ a little
-    np.testing.assert_allclose(list(found.soft_label.values()), soft, atol=0.02 if isinstance(method, Auto) else 0.01)
+    np.testing.assert_allclose(
+        list(found.soft_label.values()), soft, atol=0.02 if isinstance(method, Auto) else 0.01
+    )
     proba = unified.predict_proba(digits["X"][17:18])[0]
     np.testing.assert_allclose(list(found.proba.values()), proba)
     assert found.decision == unified.predict(digits["X"][17:18])[0]

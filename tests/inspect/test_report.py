@@ -45,7 +45,9 @@ def case() -> dict[str, Any]:
     X = rng.normal(size=(400, 4)).round(6)
     y = np.array(NAMES)[(X @ W).argmax(axis=1)]
     teachers = [Counted(name, own, W + 0.2 * rng.normal(size=W.shape)) for name, own in SETS.items()]
-    unified = Unifier(teachers, "logistic", Auto(teacher_temperatures="agreement"), random_state=0).fit(X[:200])
+    unified = Unifier(teachers, "logistic", Auto(teacher_temperatures="agreement"), random_state=0).fit(
+        X[:200]
+    )
     return {"unified": unified, "teachers": teachers, "X": X[200:], "y": y[200:], "fitted": X[:200]}
 
 
@@ -281,7 +283,9 @@ def test_many_classes_and_teachers_make_a_small_file(tmp_path: Path) -> None:
 
 def test_settings_name_no_place_on_a_disk(case: Any, tmp_path: Path) -> None:
     teachers = [Function(lambda A: A[:, :2], ["a", "b"], output="logits", fingerprint="one")]
-    unified = Unifier(teachers, "logistic", run=Run(cache=tmp_path / "secret"), random_state=7).fit(case["fitted"])
+    unified = Unifier(teachers, "logistic", run=Run(cache=tmp_path / "secret"), random_state=7).fit(
+        case["fitted"]
+    )
     text = json.dumps(model_page(unified))
     assert "secret" not in text
     parts = [block for section in model_page(unified)["sections"] for block in section["blocks"]]

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._dataset_rows import DatasetRows, is_dataset
+from consilience._optional import is_instance_of
 from consilience._tables import (
     as_values,
     column_names,
@@ -49,6 +49,7 @@ from consilience.files.strict_json import (
     whole,
 )
 from consilience.labels import class_list
+from consilience.rows.rows import Rows
 
 CardOutput = Literal["logits", "probabilities", "labels"]
 
@@ -458,7 +459,7 @@ def rows_sha256(X: Any) -> str | None:
     >>> rows_sha256(np.array([[1, 2]])) == rows_sha256(np.array([[2, 1]]))
     False
     """
-    if is_dataset(X) or isinstance(X, DatasetRows):
+    if isinstance(X, Rows) or is_instance_of(X, "torch.utils.data", "Dataset"):
         return None
     content = hashlib.sha256()
     try:

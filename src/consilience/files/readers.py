@@ -20,8 +20,7 @@ from consilience.files.arrays import open_npy
 from consilience.files.card import Card, card_path, write_card
 from consilience.files.disk import file_sha256, replacing
 from consilience.files.strict_json import parse_json
-from consilience.rows.files import read_npz_array
-from consilience.rows.parts import reading
+from consilience.rows.files import read_npz_array, reading
 
 _WITH_CARD = (".onnx", ".npy", ".npz", ".parquet")
 

@@ -33,7 +33,7 @@ from consilience.exceptions import (
     StorageError,
 )
 from consilience.files.storage import StoragePath
-from consilience.rows.ray import sent_to_ray
+from consilience.rows.datasets import sent_to_ray
 from consilience.rows.targets import TargetRows
 from consilience.scoring.ray import START_SECONDS, connected, offer
 from consilience.scoring.ray_options import RayOptions

@@ -18,9 +18,8 @@ from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.files.predictions import column_titles, writing
 from consilience.rows import Rows
-from consilience.rows.files import files_of, open_files
-from consilience.rows.images import ImageRows
-from consilience.rows.parts import TableRows
+from consilience.rows.arrow import TableRows
+from consilience.rows.files import ImageRows, files_of, open_files
 from consilience.students.loaded import LoadedClassifier
 
 __all__ = ["Predicted", "predict_file"]

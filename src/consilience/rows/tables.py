@@ -1,0 +1,339 @@
+"""Tables: their column names, and their columns as numbers, texts and times.
+
+A table is a data frame of pandas or polars; Arrow tables become one. Columns are read by narwhals, so none of
+these libraries needs another. Other rows (arrays, lists) pass through.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import numbers
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience._optional import installed, is_instance_of, require
+from consilience._words import counted, shorten
+from consilience.exceptions import InvalidInputError
+from consilience.rows.images import is_pil_image, joined_images
+
+Kind = Literal["number", "truth", "time", "duration", "text", "empty", "other"]
+
+PURPOSE = "A table with columns of several types"
+_KINDS: tuple[tuple[Any, Kind], ...] = (
+    ((nw.String, nw.Categorical, nw.Enum), "text"),
+    (nw.Boolean, "truth"),
+    ((nw.Datetime, nw.Date), "time"),
+    (nw.Duration, "duration"),
+)
+_CELLS: tuple[tuple[Any, Kind], ...] = (
+    (str, "text"),
+    (bool | np.bool_, "truth"),
+    (numbers.Real | decimal.Decimal, "number"),
+    (datetime.date | np.datetime64, "time"),
+    (datetime.timedelta | np.timedelta64, "duration"),
+)
+"""What is in a column of Python objects."""
+
+
+def is_table(X: Any) -> bool:
+    """Tell whether X is a data frame of pandas or polars."""
+    return len(getattr(X, "shape", ())) == 2 and hasattr(X, "columns") and hasattr(X, "dtypes")
+
+
+def as_values(X: Any) -> Any:
+    """Return rows in a form that we know: those of an Arrow table as a data frame, of a torch dataset as they
+    are read, of a list of PIL images as pixels, and all else as it is.
+    """
+    if is_instance_of(X, "torch.utils.data", "Dataset"):
+        from consilience.rows.datasets import open_rows
+
+        return open_rows(X).all(None)
+    if hasattr(X, "column_names") and hasattr(X, "schema") and not is_table(X):
+        arrow = require("pyarrow", extra="tables", purpose="An Arrow table")
+        return arrow.table(X).to_pandas() if installed("pandas") else from_arrow(arrow.table(X))
+    if isinstance(X, list | tuple) and X and all(map(is_pil_image, X)):
+        return joined_images(X)
+    return X
+
+
+def from_arrow(table: Any, maybe: Iterable[str] = ()) -> Any:
+    """Return a table of Arrow as a frame of pandas, or of polars where only that is installed.
+
+    Columns in `maybe` are booleans that miss a value somewhere: as in pandas, they are objects everywhere.
+    """
+    if not installed("pandas"):
+        return require("polars", extra="tables", purpose=PURPOSE).from_arrow(table)
+    frame = table.to_pandas(ignore_metadata=True)
+    return frame.astype(dict.fromkeys(set(maybe).intersection(frame.columns), object))
+
+
+def to_arrow(X: Any) -> Any:
+    """Return a frame as a table of Arrow, without an index."""
+    arrow = require("pyarrow", extra="tables", purpose=PURPOSE)
+    table = arrow.Table.from_pandas(X, preserve_index=False) if hasattr(X, "iloc") else arrow.table(X)
+    return table.replace_schema_metadata()
+
+
+def columns_of(X: Any) -> list[nw.Series[Any]]:
+    """Return the columns of a table, in order."""
+    if hasattr(X, "iloc"):  # names of pandas may be numbers, and the same
+        return [nw.from_native(X.iloc[:, i], series_only=True) for i in range(X.shape[1])]
+    return list(nw.from_native(X, eager_only=True).iter_columns())
+
+
+def column_names(X: Any, where: str = "X") -> NDArray[Any] | None:
+    """Return the names (d,) of the columns of a table, or None where there are none.
+
+    Columns that are numbered have no names, as in scikit-learn.
+
+    Examples
+    --------
+    >>> column_names(np.eye(2)) is None
+    True
+    """
+    names = list(X.columns) if is_table(X) else []
+    texts = [isinstance(name, str) for name in names]
+    if not any(texts):
+        return None
+    if not all(texts):
+        raise InvalidInputError(
+            f"{where} has columns with names and without: {shorten(names, 5)}. "
+            f"{names[texts.index(False)]!r} is no text. Give "
+            "every column a text as its name: X.columns = X.columns.astype(str)."
+        )
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise InvalidInputError(
+            f"{where} has {counted(len(twice), 'column name')} more than once: {quoted(twice)}. "
+            "Rename them, or drop one of each."
+        )
+    return np.array(names, dtype=object)
+
+
+def in_order(X: Any, names: Sequence[str] | NDArray[Any] | None, where: str = "X") -> Any:
+    """Return X with its columns in the order of `names`; rows without names are taken by position.
+
+    Raises
+    ------
+    InvalidInputError
+        Columns are missing, or there are others.
+    """
+    found = None if names is None else column_names(X, where)
+    if names is None or (found is not None and found.tolist() == list(names)):
+        return X
+    if found is None:
+        return _named(X, list(names))
+    problem = name_problem(found.tolist(), list(names))
+    if problem:
+        raise InvalidInputError(f"{where} {problem}")
+    return X[list(names)]
+
+
+def name_problem(found: Sequence[str], wanted: Sequence[str]) -> str:
+    """Say which columns are missing or too many, and what to do; an empty text where all is well."""
+    missing, extra = (
+        [name for name in some if name not in set(others)]
+        for some, others in ((wanted, found), (found, wanted))
+    )
+    told = [("lacks the", missing), ("has the unknown", extra)]
+    parts = [f"{verb} column{'s' if len(names) > 1 else ''} {quoted(names)}" for verb, names in told if names]
+    if not parts:
+        return ""
+    remedy = "Add or rename columns" if missing else "Drop what is unknown"
+    return (
+        f"{' and '.join(parts)}. The model was fitted on {counted(len(wanted), 'column')}: {quoted(wanted)}. "
+        f"{remedy}; their order does not matter{separator_advice(found)}."
+    )
+
+
+def separator_advice(names: Sequence[str]) -> str:
+    """Say that commas separate columns, where a single name has other separators in it.
+
+    Examples
+    --------
+    >>> separator_advice(["age;ward"]), separator_advice(["age", "ward"])
+    ("; separate columns by ',', not by ';'", '')
+    """
+    found = [mark for mark in (";", "\t") if len(names) == 1 and mark in names[0]]
+    return f"; separate columns by ',', not by {found[0]!r}" if found else ""
+
+
+def quoted(names: Sequence[Any], most: int = 8) -> str:
+    """Return names in quotes, the first few where there are many."""
+    listed = ", ".join(repr(name) for name in names[:most])
+    return listed if len(names) <= most else f"{listed} and {len(names) - most} more"
+
+
+def _named(X: Any, names: list[str]) -> Any:
+    """Return rows without names as a frame with these, so that no model warns that they are missing."""
+    values = X.to_numpy() if is_table(X) else X
+    if isinstance(X, list | tuple):
+        try:
+            values = np.asarray(X)
+        except ValueError:  # rows that differ in length: the model complains
+            return X
+    library: Any = next(filter(installed, ("pandas", "polars")), None)
+    if not isinstance(values, np.ndarray) or values.shape[1:] != (len(names),) or library is None:
+        return X
+    if values.dtype.kind != "O":
+        return nw.from_numpy(values, names, backend=library).to_native()
+    columns = {name: values[:, i].tolist() for i, name in enumerate(names)}
+    return nw.from_dict(columns, backend=library).to_native()
+
+
+def is_numeric(X: Any) -> bool:
+    """Tell whether all columns of a table are plain numbers, or all are booleans, missing ones aside."""
+    if hasattr(X, "iloc"):
+        kinds = {kind.kind if isinstance(kind, np.dtype) else "?" for kind in X.dtypes}
+    else:
+        kinds = {"f" if kind.is_numeric() else "?" for kind in X.dtypes}
+    return kinds <= set("iuf") or kinds == {"b"}
+
+
+def has_missing(X: Any) -> bool:
+    """Tell whether a table of plain numbers has a missing value."""
+    return any(c.is_null().any() or (c.dtype.is_float() and c.is_nan().any()) for c in columns_of(X))
+
+
+def kind_of(column: Any) -> Kind:
+    """Return what a column of a table holds."""
+    series = nw.from_native(column, series_only=True)
+    dtype = series.dtype
+    if dtype.is_numeric():
+        return "number"
+    if dtype in (nw.Object, nw.Unknown, nw.String) and series.is_null().all():
+        return "empty"
+    if dtype not in (nw.Object, nw.Unknown):  # narwhals does not know every time zone of pandas
+        return next((kind for types, kind in _KINDS if isinstance(dtype, types)), "other")
+    cells = series.filter(~series.is_null()).to_list()
+    found = {next((kind for types, kind in _CELLS if isinstance(cell, types)), "other") for cell in cells}
+    if len(found) > 1:
+        return "text" if found <= {"text", "truth", "number"} else "other"
+    return found.pop()
+
+
+def number_advice(X: Any) -> str:
+    """Say which columns of a table hold no numbers, and what to do; an empty text for other rows."""
+    if not is_table(X) or is_numeric(X):
+        return ""
+    columns = zip(X.columns, columns_of(X), strict=True)
+    names = [name for name, column in columns if kind_of(column) not in ("number", "truth")]
+    advice = "Encode them first, or use SoftLabelClassifier, whose students encode them."
+    return f" These columns hold no numbers: {quoted(names)}. {advice}" if names else ""
+
+
+def plain_values(column: Any) -> NDArray[Any] | None:
+    """Return a column of plain numbers or booleans in its own type; None where it holds something else."""
+    series = nw.from_native(column, series_only=True)
+    native = series.to_native()
+    if hasattr(native, "iloc") and not isinstance(native.dtype, np.dtype):  # values of pandas that may miss
+        return None
+    values = series.to_numpy()
+    plain = values.dtype.kind in "biuf" and values.dtype.itemsize <= 8 and values.dtype != np.float16
+    return np.asarray(values) if plain else None
+
+
+def read_numbers(column: Any, name: Any) -> NDArray[np.float64]:
+    """Return a column of numbers, booleans or durations (in seconds) as floats; NaN where one is missing."""
+    series = nw.from_native(column, series_only=True)
+    if isinstance(series.dtype, nw.Duration):
+        return np.asarray(series.dt.total_nanoseconds().cast(nw.Float64).to_numpy() / 1e9)
+    if series.dtype.is_numeric() or series.dtype == nw.Boolean:
+        return _finite(np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64), name)
+    return _finite(_each(series, name, "numbers", _number), name)
+
+
+def _finite(values: NDArray[Any], name: Any) -> NDArray[Any]:
+    if np.isinf(values).any():
+        row = int(np.flatnonzero(np.isinf(values))[0])
+        raise InvalidInputError(
+            f"Column {name!r} has {values[row]} in row {{row}}; expected finite numbers, or a missing value.",
+            row=row,
+        )
+    return values
+
+
+def read_times(column: Any, name: Any) -> NDArray[np.float64]:
+    """Return dates and times as seconds since 1970 (UTC); NaN where one is missing."""
+    series = nw.from_native(column, series_only=True)
+    if isinstance(series.dtype, nw.Date):
+        series = series.cast(nw.Datetime("us"))
+    if isinstance(series.dtype, nw.Datetime):
+        return np.asarray(series.dt.timestamp("us").cast(nw.Float64).to_numpy() / 1e6)
+    return _each(series, name, "dates", _seconds)
+
+
+def _each(series: nw.Series[Any], name: Any, expected: str, read: Any) -> NDArray[np.float64]:
+    """Return what each cell means as a number, and NaN where it is missing."""
+    cells = np.flatnonzero(~series.is_null().to_numpy())
+    values, found = series.to_list(), np.full(len(series), np.nan)
+    try:
+        found[cells] = [read(values[i]) for i in cells]
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        example = next((values[i] for i in cells if isinstance(values[i], str)), values[cells[0]])
+        raise InvalidInputError(
+            f"Column {name!r} holds {series.dtype} such as {example!r}; the model was fitted on {expected} "
+            "there. Convert the column, or leave such cells empty."
+        ) from error
+    return found
+
+
+def _number(cell: Any) -> float:
+    if isinstance(cell, datetime.timedelta | np.timedelta64):
+        return float(np.timedelta64(cell) / np.timedelta64(1, "s"))
+    return float(cell)
+
+
+def _seconds(cell: Any) -> float:
+    if isinstance(cell, np.datetime64):
+        cell = cell.astype("datetime64[us]").item()
+    if not isinstance(cell, datetime.datetime):
+        cell = datetime.datetime.fromisoformat(cell if isinstance(cell, str) else cell.isoformat())
+    return float((cell if cell.tzinfo else cell.replace(tzinfo=datetime.UTC)).timestamp())
+
+
+def read_texts(column: Any, name: Any) -> NDArray[Any]:
+    """Return a column as texts; an empty one where it is missing."""
+    series = nw.from_native(column, series_only=True)
+    texts: dict[Any, str] = {}
+    values, missing = [*series.to_list(), ""], series.is_null().to_numpy()
+    for i in np.flatnonzero(~missing):
+        value = values[i]
+        if not isinstance(value, numbers.Number | str | np.bool_ | datetime.date):
+            raise InvalidInputError(f"Column {name!r} holds {type(value).__name__} objects; expected texts.")
+        values[i] = texts.get(value) or texts.setdefault(value, _text(value))
+    found = np.array(values, dtype=object)[:-1]
+    found[missing] = ""
+    return found
+
+
+def _text(value: Any) -> str:
+    whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    return str(int(value) if whole else value)  # 1 and 1.0 are one category
+
+
+def input_names(X: Any) -> list[str]:
+    """Return a name for each column of a table, whether it has names or not."""
+    return [name if isinstance(name, str) and name else f"column_{i}" for i, name in enumerate(X.columns)]
+
+
+def column_values(X: Any, kinds: Sequence[str]) -> list[NDArray[Any]]:
+    """Return the columns (n, 1) that a model with one input per column takes; it has none for ``"unused"``.
+
+    Texts are objects, and a missing one is empty. Times are seconds since 1970. All else is in its own type,
+    or in doubles where it has another or a value is missing.
+    """
+    used = zip(columns_of(X), kinds, X.columns, strict=True)
+    return [_values(column, kind, name)[:, None] for column, kind, name in used if kind != "unused"]
+
+
+def _values(column: Any, kind: str, name: Any) -> NDArray[Any]:
+    if kind in ("text", "time"):
+        return read_texts(column, name) if kind == "text" else read_times(column, name)
+    plain = plain_values(column)
+    return read_numbers(column, name) if plain is None else _finite(plain, name)
