@@ -19,7 +19,7 @@ from sklearn.decomposition import PCA
 from consilience import as_teacher
 from consilience._words import visible
 from consilience.exceptions import InvalidInputError
-from consilience.teachers.onnx_files import load_safely
+from consilience.teachers.onnx import load_safely
 
 BATCH = 250
 PCA_ROWS = 10_000  # at most so many rows decide about the components

@@ -35,7 +35,7 @@ from benchmarks.papers.windows import Repository, Students, Task, Window, make_r
 from consilience import Teacher, rank_teachers
 from consilience.kernels.rank.probe import probe_logits
 from consilience.rank import Transport
-from consilience.rank.features import unit_scale
+from consilience.rank.metrics import unit_scale
 from consilience.scoring.engine import observe
 from consilience.transport.centres import features
 

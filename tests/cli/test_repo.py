@@ -120,7 +120,7 @@ def test_verify_exits_with_1_where_something_is_wrong(folder: Path) -> None:
             ["add", "models", "early.onnx", "--name", "x", "--metric", "good"],
             "--metric good must be NAME=NUMBER",
         ),
-        (["add", "models", "early.onnx", "--name", "a/b"], "--name 'a/b' must begin"),
+        (["add", "models", "early.onnx", "--name", "a/b"], "--name 'a/b' must be a text"),
         (["search", "models", "--data", "X.npy", "--labels", "y.npy"], "has a description yet"),
         (["cover", "models", "setosa", "--cost", "euros"], "--cost 'euros' is unknown"),
     ],

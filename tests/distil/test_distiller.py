@@ -502,9 +502,9 @@ def test_a_warning_of_the_training_names_only_options_that_the_distiller_has(
 
 
 def test_class_shares_that_cannot_be_matched_are_told(digits: Any, monkeypatch: Any) -> None:
-    from consilience.transport import plan
+    from consilience.transport import distance
 
-    monkeypatch.setattr(plan, "SHARE_MAX_ITER", 1)
+    monkeypatch.setattr(distance, "SHARE_MAX_ITER", 1)
     with pytest.warns(ConvergenceWarning, match="Raise epsilon, or set match_shares=False"):
         CrossTaskDistiller(digits.first_six, "logistic", check=False, random_state=0).fit(digits.X, digits.y)
 

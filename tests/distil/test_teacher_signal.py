@@ -14,7 +14,7 @@ from consilience.distil.teacher_signal import Task, make_signal, out_of_fold_lab
 from consilience.run import Run
 from consilience.scoring.blocks import observe
 from consilience.transport.costs import Embedding
-from consilience.transport.plan import class_share_shift, conditional_plan
+from consilience.transport.distance import class_share_shift, conditional_plan
 
 RANDOM = np.random.RandomState(0)
 CODES = np.arange(24) % 3

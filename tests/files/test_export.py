@@ -78,6 +78,8 @@ def passthrough(k, double=False):
 def test_scikit_learn_round_trip(name, text):
     model = MODELS[name].fit(X, NAMES[Y] if text else Y)
     exported = done(model, X)
+    assert exported.graph.name == "consilience"
+    assert exported.SerializeToString() == done(model.fit(X, NAMES[Y] if text else Y), X).SerializeToString()
     for rows in (X[:0], X[:1], X[::20][:7], X):
         probabilities, label = run(exported, rows)
         assert probabilities.dtype == np.float32
@@ -117,82 +119,6 @@ def test_sharpening(name, temperature):
     np.testing.assert_allclose(probabilities, expected / expected.sum(axis=1, keepdims=True), atol=1e-5)
 
 
-@pytest.mark.parametrize("temperature", [1, 3])
-def test_a_probability_just_below_zero_is_zero(temperature):
-    """onnxruntime gives 1 - p for one class of a binary forest, and rounding may take it below zero."""
-    model = finish(
-        passthrough(2),
-        classes=[0, 1],
-        columns=[0, 1],
-        temperature=temperature,
-        scores="probabilities",
-        metadata={},
-    )
-    probabilities, _ = run(model, np.array([[-1e-8, 1.0]], dtype=np.float32))
-    assert probabilities.tolist() == [[0.0, 1.0]]
-
-
-def test_sharpening_many_classes_does_not_underflow():
-    k = 2000
-    p = np.full((1, k), 1 / k, dtype=np.float32)
-    p[0, 7] *= 1.1
-    model = finish(
-        passthrough(k),
-        classes=range(k),
-        columns=range(k),
-        temperature=20,
-        scores="probabilities",
-        metadata={},
-    )
-    probabilities, label = run(model, p)
-    assert probabilities.sum() == pytest.approx(1, rel=1e-4)
-    assert label.tolist() == [7]
-
-
-def test_missing_classes_get_no_probability():
-    model = LogisticRegression(max_iter=500).fit(X[Y != 1], Y[Y != 1])
-    classes = ["a", "zero", "b", "two"]
-    probabilities, label = run(done(model, X, classes=classes, columns=[3, 1]), X)
-    assert (probabilities[:, [0, 2]] == 0).all()
-    np.testing.assert_allclose(probabilities[:, [3, 1]], model.predict_proba(X), atol=1e-6)
-    assert set(label.tolist()) == {"zero", "two"}
-
-
-@pytest.mark.parametrize("double", [False, True])
-def test_logits_become_a_softmax(double):
-    rows = np.array([[1e4, 0.0, -1e4], [1.0, 2.0, 3.0]], dtype=np.float64 if double else np.float32)
-    model = finish(
-        passthrough(3, double),
-        classes=[5, 6, 7],
-        columns=[0, 1, 2],
-        temperature=9,
-        scores="logits",
-        metadata={},
-    )
-    probabilities, label = run(model, rows)
-    e = np.exp([-2.0, -1.0, 0.0])
-    np.testing.assert_allclose(probabilities, [[1, 0, 0], e / e.sum()], atol=1e-6)
-    assert label.dtype == np.int64
-    assert label.tolist() == [5, 7]
-
-
-@pytest.mark.parametrize("classes", [["a", "é"], [3, 5], [0.5, 2.25], [False, True]])
-def test_class_names_keep_their_kind(classes):
-    model = finish(
-        passthrough(2),
-        classes=classes,
-        columns=[0, 1],
-        temperature=1,
-        scores="logits",
-        metadata={"method": "ce"},
-    )
-    _, label = run(model, np.array([[0, 1], [1, 0]], dtype=np.float32))
-    assert label.tolist() == [classes[1], classes[0]]
-    properties = {entry.key: entry.value for entry in model.metadata_props}
-    assert json.loads(properties.pop("classes")) == classes
-    assert properties == {"method": "ce"}
-
-
 def test_form_of_the_model():
     model = done(MODELS["forest"].fit(X, Y), X)
     onnx.checker.check_model(model, full_check=True)
@@ -207,15 +133,57 @@ def test_form_of_the_model():
     assert len(set(names)) == len(names)
 
 
-def test_finishing_twice_does_not_collide():
-    once = finish(passthrough(2), classes=[0, 1], columns=[0, 1], temperature=1, scores="logits", metadata={})
+def finished(model, **changed):
+    settings = {"classes": [0, 1], "columns": [0, 1], "temperature": 1, "scores": "logits", "metadata": {}}
+    return finish(model, **{**settings, **changed})
+
+
+def test_probabilities_stay_probabilities():
+    k = 2000
+    p = np.full((1, k), 1 / k, dtype=np.float32)
+    p[0, 7] *= 1.1
+    sharp = {"classes": range(k), "columns": range(k), "temperature": 20, "scores": "probabilities"}
+    probabilities, label = run(finished(passthrough(k), **sharp), p)
+    assert probabilities.sum() == pytest.approx(1, rel=1e-4)  # nothing underflows
+    assert label.tolist() == [7]
+    # onnxruntime gives 1 - p for one class of a binary forest, and rounding may take it below zero
+    for temperature in (1, 3):
+        model = finished(passthrough(2), temperature=temperature, scores="probabilities")
+        assert run(model, np.array([[-1e-8, 1.0]], dtype=np.float32))[0].tolist() == [[0.0, 1.0]]
+
+
+def test_missing_classes_get_no_probability():
+    model = LogisticRegression(max_iter=500).fit(X[Y != 1], Y[Y != 1])
+    probabilities, label = run(done(model, X, classes=["a", "zero", "b", "two"], columns=[3, 1]), X)
+    assert (probabilities[:, [0, 2]] == 0).all()
+    np.testing.assert_allclose(probabilities[:, [3, 1]], model.predict_proba(X), atol=1e-6)
+    assert set(label.tolist()) == {"zero", "two"}
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_logits_become_a_softmax(double):
+    rows = np.array([[1e4, 0.0, -1e4], [1.0, 2.0, 3.0]], dtype=np.float64 if double else np.float32)
+    model = finished(passthrough(3, double), classes=[5, 6, 7], columns=[0, 1, 2], temperature=9)
+    probabilities, label = run(model, rows)
+    e = np.exp([-2.0, -1.0, 0.0])
+    np.testing.assert_allclose(probabilities, [[1, 0, 0], e / e.sum()], atol=1e-6)
+    assert (label.dtype, label.tolist()) == (np.int64, [5, 7])
+
+
+@pytest.mark.parametrize("classes", [["a", "é"], [3, 5], [0.5, 2.25], [False, True]])
+def test_class_names_keep_their_kind(classes):
+    model = finished(passthrough(2), classes=classes, metadata={"method": "ce"})
+    assert run(model, np.array([[0, 1], [1, 0]], dtype=np.float32))[1].tolist() == [classes[1], classes[0]]
+    properties = {entry.key: entry.value for entry in model.metadata_props}
+    assert json.loads(properties.pop("classes")) == classes
+    assert properties == {"method": "ce"}
+
+
+def test_names_of_a_model_do_not_meet_ours():
+    once = finished(passthrough(2))
     del once.graph.output[1:]
-    twice = finish(once, classes=[0, 1], columns=[1, 0], temperature=1, scores="probabilities", metadata={})
-    probabilities, _ = run(twice, np.array([[0.0, 9.0]], dtype=np.float32))
-    assert probabilities[0, 0] > 0.99
-
-
-def test_names_inside_branches_are_renamed_too():
+    twice = finished(once, columns=[1, 0], scores="probabilities")
+    assert run(twice, np.array([[0.0, 9.0]], dtype=np.float32))[0][0, 0] > 0.99
     text = f"""<ir_version: 8, opset_import: ["": {OPSET}]>
     g (float[n, 2] X) => (float[n, 2] scores) {{
         label = Abs(X)
@@ -225,16 +193,19 @@ def test_names_inside_branches_are_renamed_too():
             else_branch = b () => (float[n, 2] other) {{ other = Identity(label) }}
         >
     }}"""
-    model = finish(
-        onnx.parser.parse_model(text),
-        classes=[0, 1],
-        columns=[0, 1],
-        temperature=1,
-        scores="logits",
-        metadata={},
+    branches = finished(onnx.parser.parse_model(text))
+    assert run(branches, np.array([[-5.0, 1.0]], dtype=np.float32))[1].tolist() == [1]
+    renamed = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": {OPSET}]>'
+        "g (float[n, 2] label) => (float[n, 2] s) { s = Neg(label) }"
     )
-    _, label = run(model, np.array([[-5.0, 1.0]], dtype=np.float32))
-    assert label.tolist() == [1]
+    assert [entry.name for entry in finished(renamed).graph.input] == ["student_label"]
+
+
+def test_wrong_arguments_of_finish():
+    for classes, words in ((["a", "a"], "more than once"), ([2**70, 1], "Give the classes as text")):
+        with pytest.raises(InvalidInputError, match=words):
+            finished(passthrough(2), classes=classes)
 
 
 class Majority(ClassifierMixin, BaseEstimator):
@@ -280,25 +251,6 @@ def test_binary_discriminant_is_right_or_refused():
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"classes": ["a", "a"]}, "more than once"),
-        ({"classes": [2**70, 1]}, "Give the classes as text"),
-    ],
-)
-def test_wrong_arguments_of_finish(options, words):
-    settings = {
-        "classes": ["a", "b"],
-        "columns": [0, 1],
-        "temperature": 1,
-        "scores": "logits",
-        "metadata": {},
-    }
-    with pytest.raises(InvalidInputError, match=words):
-        finish(passthrough(2), **{**settings, **options})
-
-
 def test_write_model(tmp_path):
     model = done(MODELS["logistic"].fit(X, Y), X)
     path = tmp_path / "student.onnx"
@@ -321,33 +273,6 @@ def test_an_invalid_model_is_not_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_foreign_boosting_says_what_to_install_or_is_right():
-    lightgbm = pytest.importorskip("lightgbm")
-    model = lightgbm.LGBMClassifier(n_estimators=8, verbose=-1).fit(X, Y)
-    for candidate in (model, make_pipeline(StandardScaler(), model).fit(X, Y)):
-        if importlib.util.find_spec("onnxmltools") is None:
-            with pytest.raises(InvalidInputError, match="LGBMClassifier needs onnxmltools: pip install"):
-                sklearn_to_onnx(candidate, X)
-        else:
-            probabilities, _ = run(done(candidate, X), X)
-            np.testing.assert_allclose(probabilities, candidate.predict_proba(X), atol=1e-5)
-
-
-def test_xgboost_is_exported_by_its_converter():
-    xgboost = pytest.importorskip("xgboost")
-    pytest.importorskip("onnxmltools")
-    model = xgboost.XGBClassifier(n_estimators=8).fit(X, Y)
-    probabilities, _ = run(done(model, X), X)
-    np.testing.assert_allclose(probabilities, model.predict_proba(X), atol=1e-5)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_equal_models_give_equal_bytes(name):
-    first, second = (done(MODELS[name].fit(X, Y), X) for _ in range(2))
-    assert first.graph.name == "consilience"
-    assert first.SerializeToString() == second.SerializeToString()
-
-
 def test_a_finished_model_is_compared_too():
     model = done(MODELS["logistic"].fit(X, Y), X)
     expected = MODELS["logistic"].predict_proba(X)
@@ -356,3 +281,18 @@ def test_a_finished_model_is_compared_too():
         check_export(model, X, None, expected[:, ::-1], 1e-5)
     with pytest.raises(InvalidInputError, match="by up to inf"):
         check_export(model, X, None, expected[:, :2], 1e-5)
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_boosting_of_others_says_what_to_install_or_is_right(library):
+    module = pytest.importorskip(library)
+    name = "LGBMClassifier" if library == "lightgbm" else "XGBClassifier"
+    options = {"verbose": -1} if library == "lightgbm" else {}
+    model = getattr(module, name)(n_estimators=8, **options).fit(X, Y)
+    for candidate in (model, make_pipeline(StandardScaler(), model).fit(X, Y)):
+        if importlib.util.find_spec("onnxmltools") is None:
+            with pytest.raises(InvalidInputError, match=f"{name} needs onnxmltools: pip install"):
+                sklearn_to_onnx(candidate, X)
+        else:
+            probabilities, _ = run(done(candidate, X), X)
+            np.testing.assert_allclose(probabilities, candidate.predict_proba(X), atol=1e-5)

@@ -16,12 +16,11 @@ from consilience.kernels.rank.evidence import (
     evidence_rows,
     feature_spectrum,
     h_score_rows,
-    label_sums,
     maximum_evidence,
 )
+from consilience.kernels.transport.centres import class_sums
 from consilience.rank import GBC, LEEP, NCE, NLEEP, OTCE, HScore, LogME, TransRate
-from consilience.rank.features import principal_components
-from consilience.rank.metrics import EVIDENCE_TOL, warn_of_evidence
+from consilience.rank.metrics import EVIDENCE_TOL, principal_components, warn_of_evidence
 from consilience.rank.options import METRICS
 
 FEATURE_METRICS = ("logme", "h_score", "transrate", "gbc")
@@ -191,7 +190,7 @@ def test_n_leep_keeps_the_components_that_hold_the_energy(energy: float, kept: i
 def test_the_evidence_of_a_row_is_the_formula_with_a_dense_inverse() -> None:
     F, codes = features(40, 5, 3)
     spectrum = feature_spectrum(F)
-    found = maximum_evidence(spectrum, *label_sums(F, codes, 3))
+    found = maximum_evidence(spectrum, *class_sums(F, codes, 3))
     rows = np.empty((40, 3))
     for k in range(3):
         alpha, beta, y = found.alpha[k], found.beta[k], (codes == k).astype(float)
@@ -260,9 +259,9 @@ def test_neither_offset_nor_scale_costs_digits() -> None:
 def test_the_evidence_is_at_its_maximum_or_a_warning_says_so() -> None:
     for seed in range(20):
         F = np.random.default_rng(seed).normal(size=(40, 12))
-        found = maximum_evidence(feature_spectrum(F), *label_sums(F, np.arange(40) % 4, 4))
+        found = maximum_evidence(feature_spectrum(F), *class_sums(F, np.arange(40) % 4, 4))
         assert found.change.max() <= EVIDENCE_TOL
-    early = maximum_evidence(feature_spectrum(F), *label_sums(F, np.arange(40) % 4, 4), max_iter=2)
+    early = maximum_evidence(feature_spectrum(F), *class_sums(F, np.arange(40) % 4, 4), max_iter=2)
     with pytest.warns(ConvergenceWarning, match="was still changing"):
         warn_of_evidence(early)
 
@@ -271,7 +270,7 @@ def test_what_rows_add_is_the_derivative_by_their_weight() -> None:
     """Weigh a row by counting it many times: the score follows the influence to first order."""
     F, codes = features(60, 4, 3)
     spectrum = feature_spectrum(F)
-    sums, counts = label_sums(F, codes, 3)
+    sums, counts = class_sums(F, codes, 3)
     evidence = evidence_rows(F, codes, spectrum, maximum_evidence(spectrum, sums, counts))
     variance = h_score_rows(F, codes, feature_spectrum(F, centred=True), sums, counts)
     copies = 200
@@ -285,7 +284,7 @@ def test_what_rows_add_is_the_derivative_by_their_weight() -> None:
             else:  # many copies have another evidence: compare with their own derivative
                 big, big_codes = np.repeat(F, copies, axis=0), np.repeat(codes, copies)
                 own = feature_spectrum(big)
-                found = maximum_evidence(own, *label_sums(big, big_codes, 3))
+                found = maximum_evidence(own, *class_sums(big, big_codes, 3))
                 parts = evidence_rows(big, big_codes, own, found)
                 assert slope == pytest.approx(parts[row * copies] - parts.mean(), rel=0.02, abs=0.02)
 

@@ -11,8 +11,7 @@ import pytest
 
 pytest.importorskip("jinja2")
 
-from consilience.rank.ranking import RankedTeacher, Ranking
-from consilience.rank.report import ranking_page
+from consilience.rank.ranking import RankedTeacher, Ranking, ranking_page
 
 ROWS = (
     RankedTeacher(None, "<b>best", -0.5, (-0.6, -0.4), 0.8, 0.1, (), None, {"leep": -0.5, "nce": -1.0}),
@@ -25,18 +24,16 @@ RANKING = Ranking(ROWS, "leep", 300, 4, 0.95)
 
 
 def test_the_page_has_scores_intervals_wins_and_failures(tmp_path: Path) -> None:
-    page = ranking_page(RANKING.to_dict())
+    page = ranking_page(RANKING)
     json.dumps(page, allow_nan=False)
-    best, failed, remarks, _ = page["sections"]
-    dots, table = best["blocks"]
-    assert dots["rows"][0] == {"name": "<b>best", "points": [[-0.5, -0.6, -0.4]]}
-    assert [head["title"] for head in table["columns"]][1:] == [
-        *("teacher", "leep", "low", "high", "wins", "nce", "seconds"),
+    dots, table = page["sections"][0]["blocks"]
+    assert dots["rows"][0] == ("<b>best", [[-0.5, -0.6, -0.4]])
+    assert [head["title"] for head in table["columns"]] == [
+        *("rank", "teacher", "leep", "low", "high", "wins", "nce", "seconds", ""),
     ]
     assert table["rows"][0][1:7] == ["<b>best", -0.5, -0.6, -0.4, 0.8, -1.0]
+    assert [row[-1] for row in table["rows"]] == ["", "few rows", "failed: failed: no <i>file"]
     assert table["marked"] == [1]
-    assert failed["blocks"][0]["rows"] == [["broken", "failed: no <i>file"]]
-    assert remarks["blocks"][0]["rows"] == [["next", "few rows"]]
     text = RANKING.report(tmp_path / "rank.html").read_text(encoding="utf8")
     assert "&lt;b&gt;best" in text
     assert "<b>best" not in text
@@ -44,9 +41,9 @@ def test_the_page_has_scores_intervals_wins_and_failures(tmp_path: Path) -> None
 
 def test_reasons_are_told_in_full() -> None:
     why = "failed: " + "word " * 50 + "\x1b[2J"
-    page = ranking_page(Ranking((replace(ROWS[2], error=why),), "leep", 30, 2, 0.95).to_dict())
-    ((_, told),) = page["sections"][0]["blocks"][0]["rows"]
-    assert told == why.replace("\x1b", "\\x1b")
+    page = ranking_page(Ranking((replace(ROWS[2], error=why),), "leep", 30, 2, 0.95))
+    told = page["sections"][0]["blocks"][0]["rows"][0][-1]
+    assert told == "failed: " + why.replace("\x1b", "\\x1b")
 
 
 def test_a_ranking_without_resamples_or_without_any_score_has_a_page(tmp_path: Path) -> None:

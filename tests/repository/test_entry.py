@@ -10,7 +10,7 @@ from consilience import Card
 from consilience.exceptions import InvalidInputError
 from consilience.files.strict_json import checked
 from consilience.repository.entry import KEY, METRICS, TEXTS, ModelEntry, ModelFile, entry_of_card
-from consilience.teachers.base import Input
+from consilience.teachers.inputs import Input
 
 ENTRY = ModelEntry(
     "Birds",

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,12 @@ import numpy as np
 import pytest
 
 from consilience import Card, Repository, Unifier, as_teacher
-from consilience.exceptions import InvalidInputError, LabelSpaceError, TeacherError, UnsafeFileError
+from consilience.exceptions import InvalidInputError, UnsafeFileError
 from consilience.files.card import card_path, read_card, write_card
 from consilience.files.disk import file_sha256
 from consilience.repository.entry import ModelEntry, ModelFile
 from consilience.repository.shelf import OWN
-from consilience.teachers.base import Input
+from consilience.teachers.inputs import Input
 
 
 def test_a_model_comes_back_as_a_teacher(repository: Repository, fitted: Any, digits: Any) -> None:
@@ -53,20 +54,27 @@ def test_a_repository_is_a_collection(repository: Repository) -> None:
 
 
 def test_what_is_not_there_is_a_sentence(repository: Repository, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"no model 'owl'; it has high, low, middle"):
-        repository.show("owl")
-    with pytest.raises(InvalidInputError, match=r"no model '\.\./low'"):
-        repository.path("../low")
-    empty = Repository(tmp_path / "new")
-    with pytest.raises(InvalidInputError, match="it is empty"):
-        empty.remove("owl")
+    calls: dict[str, Callable[[], Any]] = {
+        r"no model 'owl'; it has high, low, middle": lambda: repository.show("owl"),
+        r"no model '\.\./low'": lambda: repository.path("../low"),
+        "it is empty": lambda: Repository(tmp_path / "new").remove("owl"),
+        "holds other files and is no repository": lambda: Repository(tmp_path),
+        "is a file": lambda: Repository(repository.path("low")),
+        "was a URL before it became a Path": lambda: Repository(Path("s3://bucket/models")),
+        "no such model": lambda: repository.select(["owl"]),
+        "cost='euros' is unknown; use 'size', 'accuracy' or 'ms'": lambda: repository.cover(
+            [3], cost="euros"
+        ),
+        "cost failed on the model 'high': ZeroDivisionError": lambda: repository.cover(
+            [3], cost=lambda _: 1 / 0
+        ),
+        "No model knows 33": lambda: repository.cover([33]),
+        "a cost is at least 0": lambda: repository.cover([3], cost=lambda _: -1.0),
+    }
+    for says, call in calls.items():
+        with pytest.raises(InvalidInputError, match=says):
+            call()
     assert not (tmp_path / "new").exists()  # nothing is made before an add
-    with pytest.raises(InvalidInputError, match="holds other files and is no repository"):
-        Repository(tmp_path)
-    with pytest.raises(InvalidInputError, match="is a file"):
-        Repository(repository.path("low"))
-    with pytest.raises(InvalidInputError, match="was a URL before it became a Path"):
-        Repository(Path("s3://bucket/models"))
 
 
 def test_a_file_is_added_with_what_its_card_says(onnx_file: Path, tmp_path: Path) -> None:
@@ -298,17 +306,16 @@ def test_what_cannot_be_added_leaves_nothing(
     assert [path.name for path in Path("new").glob("*")] in ([], [OWN])
 
 
-def test_a_fitted_model_needs_rows_to_be_exported(fitted: Any, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="needed: give example="):
-        Repository(tmp_path / "new").add(fitted["low"])
-    with pytest.raises(TeacherError, match="which a repository cannot hold"):
-        Repository(tmp_path / "new").add(object())
-
-
-def test_bad_reference_rows_stop_an_add_before_it_begins(onnx_file: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_is_said_before_an_add_begins(onnx_file: Path, fitted: Any, tmp_path: Path) -> None:
     repository = Repository(tmp_path / "new")
-    with pytest.raises(InvalidInputError, match="Reference rows must be"):
-        repository.add(onnx_file, reference=[[1.0], [1.0, 2.0]])
+    given: list[tuple[Any, dict[str, Any], str]] = [
+        (fitted["low"], {}, "needed: give example="),
+        (object(), {}, "which a repository cannot hold"),
+        (onnx_file, {"reference": [[1.0], [1.0, 2.0]]}, "Reference rows must be"),
+    ]
+    for model, options, says in given:
+        with pytest.raises(InvalidInputError, match=says):
+            repository.add(model, **options)
     assert len(repository) == 0
 
 
@@ -324,24 +331,13 @@ def test_tensors_are_rows(repository: Repository, digits: Any) -> None:
 def test_select_and_cover_give_teachers_for_a_unifier(repository: Repository, digits: Any) -> None:
     X, y = digits
     assert list(repository.select([0, 9])) == ["high", "low"]
-    selected = repository.select(classes=[3, 6], task="digits", like=X)
-    assert Unifier(selected, "logistic", random_state=0).fit(X[:600]).score(X[600:], y[600:]) > 0.7
-    with pytest.raises(InvalidInputError, match="no such model"):
-        repository.select(["owl"])
-    covered = repository.cover([0, 9])
-    assert sorted(covered) == ["high", "low", "middle"]
+    selected, covered = repository.select(classes=[3, 6], task="digits", like=X), repository.cover([0, 9])
+    for teachers in (selected, covered):
+        assert sorted(teachers) == ["high", "low", "middle"]
+        assert Unifier(teachers, "logistic", random_state=0).fit(X[:600]).score(X[600:], y[600:]) > 0.7
     assert list(repository.cover([0, 9], connected=False)) == ["high", "low"]
     assert repository.cover_names([3], cost="ms") == ["low"]
     assert repository.cover_names([3], cost=lambda one: -len(one.name) + 10) == ["middle"]
-    with pytest.raises(InvalidInputError, match="cost='euros' is unknown; use 'size', 'accuracy' or 'ms'"):
-        repository.cover([3], cost="euros")  # no card has it
-    with pytest.raises(InvalidInputError, match="cost failed on the model 'high': ZeroDivisionError"):
-        repository.cover([3], cost=lambda one: 1 / 0)
-    with pytest.raises(LabelSpaceError, match="No model knows 33"):
-        repository.cover([33])
-    with pytest.raises(InvalidInputError, match="a cost is at least 0"):
-        repository.cover([3], cost=lambda one: -1.0)
-    assert Unifier(covered, "logistic", random_state=0).fit(X[:600]).score(X[600:], y[600:]) > 0.7
 
 
 def test_external_weights_come_along(original: Path, tmp_path: Path, digits: Any) -> None:

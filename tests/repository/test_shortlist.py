@@ -150,17 +150,16 @@ def test_an_empty_repository_gives_an_empty_list() -> None:
 
 def test_says_what_is_wrong() -> None:
     kept, reference, rows, labels = planted(0)
+    given: dict[str, tuple[Any, Any, Any]] = {
+        r"'right'. is of 300 reference rows, and there are 299": (kept, reference[:-1], rows),
+        "X has 63 columns and the reference has 64": (kept, reference, rows[:, 1:]),
+        "give a mapping": ([1], reference, rows),
+        "use describe": ({"a": 1}, reference, rows),
+        "Encode columns of words first": (kept, [[object()] * 64] * 300, rows),
+        "no finite number": (kept, np.full((300, 64), np.nan), rows),
+    }
+    for says, arguments in given.items():
+        with pytest.raises(ConsilienceError, match=says):
+            shortlist(*arguments, labels)
     with pytest.raises(ConsilienceError, match=r"method='leap' is unknown.*Did you mean 'leep'"):
         shortlist(kept, reference, rows, labels, method="leap")
-    with pytest.raises(ConsilienceError, match=r"'right'. is of 300 reference rows, and there are 299"):
-        shortlist(kept, reference[:-1], rows, labels)
-    with pytest.raises(ConsilienceError, match="X has 63 columns and the reference has 64"):
-        shortlist(kept, reference, rows[:, 1:], labels)
-    with pytest.raises(ConsilienceError, match="give a mapping"):
-        shortlist([1], reference, rows, labels)  # type: ignore[arg-type]
-    with pytest.raises(ConsilienceError, match="use describe"):
-        shortlist({"a": 1}, reference, rows, labels)  # type: ignore[dict-item]
-    with pytest.raises(ConsilienceError, match="Encode columns of words first"):
-        shortlist(kept, [[object()] * 64] * 300, rows, labels)
-    with pytest.raises(ConsilienceError, match="no finite number"):
-        shortlist(kept, np.full((300, 64), np.nan), rows, labels)

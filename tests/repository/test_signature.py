@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 
 from consilience.repository.entry import ModelEntry
 from consilience.repository.signature import misfit, shown_inputs
-from consilience.teachers.base import Input
+from consilience.teachers.inputs import Input
 
 
 def entry(*inputs: Input, **others: Any) -> ModelEntry:

@@ -132,8 +132,8 @@ def test_health_and_metadata(path: Path) -> None:
 
 
 BAD = {
-    "no JSON": (b"{", "gave no valid JSON"),
-    "no inputs": ({}, "gave inputs that cannot be used"),
+    "no JSON": (b"{", "The message is not JSON"),
+    "no inputs": ({}, "must be an object with inputs"),
     "another input": ({"inputs": [{"name": "Y", "datatype": "FP64", "shape": [1, 3], "data": [1.0] * 3}]},
                       "lacks the input 'X'"),
     "another shape": ({"inputs": [{"name": "X", "datatype": "FP64", "shape": [3], "data": [1.0] * 3}]},

@@ -13,7 +13,7 @@ import pytest
 from tests.teachers.model_folders import image_folder, text_folder
 from tests.teachers.remote_server import Server, serving
 
-from consilience.teachers import _remote_http as http
+from consilience.teachers import remote_http as http
 
 
 @pytest.fixture

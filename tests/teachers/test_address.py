@@ -6,7 +6,7 @@ import pytest
 
 from consilience.exceptions import TeacherError
 from consilience.teachers import as_teacher
-from consilience.teachers.address import address_name, parse_address
+from consilience.teachers.remote import address_name, parse_address
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,6 @@ def test_the_other_members_have_defaults() -> None:
         assert teacher.class_weights is teacher.class_centres is teacher.fingerprint is None
         assert teacher.embed(X) is teacher.randomised(0) is None
         teacher.find_head(X)
-        teacher.settle(X)
         teacher.release()
         seen = teacher.observe(X)
         assert seen.embeddings is None
@@ -78,9 +77,6 @@ def test_the_other_members_of_an_object_are_used() -> None:
         def find_head(self, X: object) -> None:
             calls.append("find_head")
 
-        def settle(self, X: object) -> None:
-            calls.append("settle")
-
         def release(self) -> None:
             calls.append("release")
 
@@ -94,9 +90,8 @@ def test_the_other_members_of_an_object_are_used() -> None:
         assert isinstance(teacher.randomised(0), Teacher)
         calls.clear()
         teacher.find_head(X)
-        teacher.settle(X)
         teacher.release()
-        assert calls == ["find_head", "settle", "release"]
+        assert calls == ["find_head", "release"]
 
 
 def test_a_teacher_can_be_renamed_and_keeps_its_members() -> None:

@@ -31,8 +31,7 @@ from consilience.files.card import find_folder_card, write_card
 from consilience.rows import as_rows
 from consilience.scoring import observe, score
 from consilience.teachers import ImagePreprocess, ModelFolder, encode_sentences, save_sentence_head
-from consilience.teachers.folders import kind_of
-from consilience.teachers.model_folder import Folder
+from consilience.teachers.folders import Folder, kind_of
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

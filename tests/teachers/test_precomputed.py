@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from consilience.exceptions import TeacherError
+from consilience.exceptions import TeacherError, UnsafeFileError
 from consilience.files import arrays
 from consilience.files.card import Card, card_path, write_card
 from consilience.teachers import HardLabels, as_teacher
@@ -285,7 +285,7 @@ def test_a_truncated_file_and_a_folder(tmp_path: Path) -> None:
     with pytest.raises(TeacherError, match="'cut' cannot be read"):
         as_teacher(tmp_path / "cut.npy", CLASSES)
     (tmp_path / "folder.npy").mkdir()
-    with pytest.raises(TeacherError, match="is not a regular file"):
+    with pytest.raises(UnsafeFileError, match="is not a regular file"):
         as_teacher(tmp_path / "folder.npy", CLASSES)
 
 

@@ -192,14 +192,14 @@ class TestLies:
         assert str(caught.value).startswith("Teacher 'zoo' ")
 
     BODIES = {  # noqa: RUF012
-        "no JSON": (b"<html>", "no valid JSON"),
+        "no JSON": (b"<html>", "The message is not JSON"),
         "NaN": (b'{"outputs": [{"name": "probabilities", "data": [NaN]}]}', "NaN is no number of JSON"),
-        "a list": (b"[]", "a JSON list instead of an object"),
-        "deep": (b"[" * 100_000, "no valid JSON"),
+        "a list": (b"[]", "It must be an object"),
+        "deep": (b"[" * 100_000, "The message is not JSON"),
         "an error under 200": (b'{"error": "out of memory"}', "answered with an error: out of memory"),
         "an escape": (rb'{"error": "\u001b[2J"}', r"error: \\x1b\[2J"),
         "the host": (b'{"error": "I am 127.0.0.1:80, 127.0.0.1."}', r"error: I am \*\*\*:80, \*\*\*\."),
-        "nothing": (b"{}", "gave outputs that cannot be used: It must be a list"),
+        "nothing": (b"{}", "must be an object with outputs"),
     }
 
     @pytest.mark.parametrize("kind", BODIES)

@@ -18,7 +18,7 @@ from consilience.exceptions import ScoringError, TeacherError
 from consilience.scoring.engine import observe
 from consilience.scoring.files import write_scores
 from consilience.teachers import Remote, as_teacher, remote
-from consilience.teachers import _remote_http as http
+from consilience.teachers import remote_http as http
 
 pytest.importorskip("httpx")
 

@@ -374,7 +374,7 @@ def text(path: Path | None) -> str | None:
 
 def kind(file: Path) -> str:
     """Return the ending of a teacher's file; "server" for an address, "folder" for a model folder."""
-    from consilience.teachers.address import is_address
+    from consilience.teachers.remote import is_address
 
     if is_address(file):
         return "server"
@@ -383,7 +383,7 @@ def kind(file: Path) -> str:
 
 def shown(file: Path) -> str:
     """Return how a teacher's file is shown: an address by the name of its model, since outputs are shared."""
-    from consilience.teachers.address import address_name, is_address
+    from consilience.teachers.remote import address_name, is_address
 
     return address_name(file) if is_address(file) else str(file)
 
@@ -430,7 +430,7 @@ def open_teachers(files: Sequence[Path], given: Sequence[str] | None) -> list[Te
     """
     from consilience.files import readers
     from consilience.teachers import as_teacher
-    from consilience.teachers.address import address_name, is_address
+    from consilience.teachers.remote import address_name, is_address
 
     stems = [
         address_name(file) if is_address(file) else file.absolute().name if file.is_dir() else file.stem

@@ -170,7 +170,7 @@ def _fits(value: Any, kind: type) -> bool:
 def _moved(value: Any, key: Key, move: Callable[[str], str]) -> Any:
     """Return a value whose path, if it holds one, is changed by `move`."""
     if key.kind is Path:
-        from consilience.teachers.address import is_address
+        from consilience.teachers.remote import is_address
 
         return str(value) if is_address(value) else move(str(value))
     if key.kind is str:

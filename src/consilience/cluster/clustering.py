@@ -25,7 +25,7 @@ from consilience.cluster.rounds import (
     descend,
 )
 from consilience.cluster.starts import random_weights
-from consilience.collision.prior import read_prior
+from consilience.collision.pseudo_labels import read_prior
 from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.linear_model import LogitLoss, scaled

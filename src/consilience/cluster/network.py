@@ -26,7 +26,7 @@ from consilience.kernels.neighbours import mean_of_neighbours
 from consilience.nn.augment import Augment
 from consilience.students._contexts import interrupts
 from consilience.students.network import Network
-from consilience.teachers._networks import logits_of
+from consilience.teachers.torch import logits_of
 
 # Row numbers travel as float32 targets, which hold whole numbers up to here.
 _MOST_ROWS = 2**24

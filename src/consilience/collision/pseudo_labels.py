@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,8 +15,7 @@ from consilience._validation import (
     check_distributions,
     check_number,
 )
-from consilience.collision.prior import read_prior
-from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision import fair_labels as kernel
 
@@ -27,6 +25,7 @@ Divergence = Literal["forward", "reverse"]
 SOLVERS: tuple[str, ...] = ("auto", *kernel.SOLVERS)
 # With a larger weight of fairness, the other part of the objective is lost to rounding.
 LARGEST_LAM = 1e15
+_LARGEST_SHARE = 1e100  # larger ones may have no finite sum
 # Row sums of proba and of init may differ from one by this much. Those of a half-precision softmax do.
 _SUM_ERROR = 1e-2
 _REMEDIES = {
@@ -153,7 +152,7 @@ def collision_pseudo_labels(
     found = kernel.fair_labels(sigma, lam, u, _check_fixed(fixed, sigma), _check_init(init, sigma), options)
     if not found.converged:
         remedy = _REMEDIES[name] if found.n_iter >= found.max_iter else "Rounding allows no less; raise tol."
-        warnings.warn(
+        warn(
             ConvergenceWarning(
                 f"{name} stopped after {found.n_iter} iterations ({{argument}}) with a gap of up to "
                 f"{found.gap:.1e} at an objective of {found.free_objective:.6g} (tol {options.tol:.1e}). "
@@ -161,10 +160,45 @@ def collision_pseudo_labels(
                 argument="max_iter",
                 value=found.max_iter,
                 remedy=("solver", "interior-point"),
-            ),
-            stacklevel=2,
+            )
         )
     return PseudoLabels(found.labels, found.objective, found.gap, found.n_iter, found.converged)
+
+
+def read_prior(prior: ArrayLike | None, size: int, each: str = "class", *, positive: bool = False) -> Floats:
+    """Return the share of each class (size,), scaled to sum to one, or say what is wrong with it.
+
+    Parameters
+    ----------
+    prior : (size,) array or None
+        Shares on any scale, such as counts; None for equal shares.
+    size : int
+        Number of classes.
+    each : str
+        What to call a class in an error.
+    positive : bool
+        Whether a share of zero is an error.
+
+    Examples
+    --------
+    >>> read_prior([3, 1], 2).tolist(), read_prior(None, 2).tolist()
+    ([0.75, 0.25], [0.5, 0.5])
+    """
+    if prior is None:
+        return np.full(size, 1.0 / size)
+    expected = f"expected numbers ({size},), a share for each {each}"
+    shares = np.asarray(as_numbers("prior", prior, expected), dtype=np.float64)
+    if shares.shape != (size,):
+        raise InvalidInputError(f"prior has shape {shares.shape}; {expected}.")
+    largest = shares.max()
+    # the negation catches NaN too
+    if not ((shares >= 0).all() and 0 < largest <= _LARGEST_SHARE and (not positive or shares.min() > 0)):
+        wanted = (
+            f"a positive share for each {each}" if positive else f"a share from 0 for each {each}, not all 0"
+        )
+        raise InvalidInputError(f"prior is {np.asarray(prior).tolist()}; expected {wanted}.")
+    shares = shares / largest  # first, so that tiny shares have a sum to divide by
+    return np.asarray(shares / shares.sum())
 
 
 def _check_solver(solver: str, divergence: str, u: Floats) -> str:

@@ -20,7 +20,7 @@ from consilience.kernels.transport.sinkhorn import automatic_epsilon
 from consilience.teachers import Observed, Teacher
 from consilience.transport.centres import class_points, cost_by_name
 from consilience.transport.costs import Constant, Embedding, Random, Superclass
-from consilience.transport.plan import class_share_shift, conditional_plan
+from consilience.transport.distance import class_share_shift, conditional_plan
 
 # What teacher_weight = 1 means with an automatic epsilon, in units of epsilon: teacher_weight = 10 gives the
 # teachers three times the weight of the labels. Chosen on digits and CIFAR-100, on seeds that no test and no

@@ -32,18 +32,17 @@ from consilience._tables import (
     read_texts,
     read_times,
 )
-from consilience._validation import check_choice
 from consilience.exceptions import ConsilienceError, InvalidInputError
 from consilience.files.disk import file_sha256, read_bytes, replacing
 from consilience.files.preprocess import ImagePreprocess, as_preprocess
 from consilience.files.strict_json import (
     LARGEST,
-    RecordError,
     checked,
     listing,
     maybe,
     parse_json,
     plain_text,
+    reader,
     record,
     text,
     whole,
@@ -52,6 +51,7 @@ from consilience.labels import class_list
 from consilience.rows.rows import Rows
 
 CardOutput = Literal["logits", "probabilities", "labels"]
+_OUTPUTS: tuple[Any, ...] = (None, "logits", "probabilities", "labels")
 
 VERSION = 1
 MAX_BYTES = 16 * 2**20
@@ -126,39 +126,21 @@ class Card:
     def __post_init__(self) -> None:
         if isinstance(self.name, str):  # that of a file may hold bytes that are not UTF-8
             object.__setattr__(self, "name", plain_text(self.name))
-        for name, reader in READERS.items():
-            object.__setattr__(self, name, checked(name, getattr(self, name), reader))
+        for name, read in READERS.items():
+            object.__setattr__(self, name, checked(name, getattr(self, name), read))
         if self.feature_names is not None and len(set(self.feature_names)) < len(self.feature_names):
             raise InvalidInputError("A card's feature_names must differ from each other.")
         if self.centres is not None:
             object.__setattr__(self, "centres", _read_centres(self.centres, len(self.classes)))
 
 
-def _read_classes(value: Any) -> tuple[Any, ...]:
-    try:
-        return tuple(class_list(value, "classes"))
-    except TypeError as error:
-        raise InvalidInputError(str(error)) from error
-
-
-def _read_output(value: Any) -> Any:
-    check_choice("output", value, ("logits", "probabilities", "labels", None))
-    return value
-
-
-def _read_details(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        raise RecordError("a mapping of names to values", value)
-    return value
-
-
 READERS = {
     "name": text(1000, least=1),
-    "classes": _read_classes,
-    "output": _read_output,
+    "classes": lambda value: tuple(class_list(value, "classes")),
+    "output": reader("None, 'logits', 'probabilities' or 'labels'", lambda value: value in _OUTPUTS),
     "sha256": maybe(text(64, like="[0-9a-fA-F]{64}", says="64 hexadecimal digits")),
     "description": text(100_000),
-    "details": _read_details,
+    "details": reader("a mapping of names to values", lambda value: isinstance(value, Mapping)),
     "embed": maybe(text(1000, least=1, says="the name of a layer")),
     "feature_names": maybe(listing(text(10_000), MOST_COLUMNS)),
     "preprocess": maybe(as_preprocess),
@@ -179,12 +161,7 @@ def card_path(model_path: str | os.PathLike[str]) -> Path:
 def write_card(path: str | os.PathLike[str], card: Card) -> None:
     """Write a card; a reader sees the old card or the new one, never half of one.
 
-    Parameters
-    ----------
-    path : path
-        The card's own path, see `card_path`.
-    card : Card
-        What to write.
+    The path is the card's own: see `card_path`.
 
     Examples
     --------
@@ -231,10 +208,7 @@ def card_bytes(card: Card) -> bytes:
 def read_card(path: str | os.PathLike[str]) -> Card:
     """Read a card, or say what is wrong with it.
 
-    Parameters
-    ----------
-    path : path
-        The card's own path. It must be a regular file: no link, no folder, no device.
+    The path is the card's own. It must be a regular file: no link, no folder, no device.
 
     Examples
     --------
@@ -249,14 +223,7 @@ def read_card(path: str | os.PathLike[str]) -> Card:
 
 
 def parse_card(data: bytes, filename: str) -> Card:
-    """Return the card that the content of a file holds, or say what is wrong with it.
-
-    Parameters
-    ----------
-    data : bytes
-    filename : str
-        For messages.
-    """
+    """Return the card that the content of a file holds, or say what is wrong with it."""
     content = parse_json(data, filename)
     try:
         content = _FILE(content)
@@ -363,32 +330,32 @@ def jsonable(value: Any, depth: int = 0) -> Any:
     >>> jsonable({"method": len, "range": (1, 2), "tol": np.float32(0.5)})
     {'method': 'len', 'range': [1, 2], 'tol': 0.5}
     """
+    value = value.item() if isinstance(value, np.generic) else value
+    kind = type(value).__name__
+    if value is None:
+        return None
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
-    if value is None or isinstance(value, int):
-        return value if value is None or abs(value) <= LARGEST else str(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, np.generic):
-        return jsonable(value.item(), depth)
+    if isinstance(value, int | float):
+        finite = isinstance(value, float) and math.isfinite(value)
+        return value if finite or abs(value) <= LARGEST else str(value)
     if isinstance(value, os.PathLike):
         return os.path.basename(os.fspath(value))  # where it lay on one machine is nobody else's concern
     if isinstance(value, type) or (callable(value) and hasattr(value, "__name__")):
         return value.__name__
     if depth >= _MOST_DEEP:
-        return type(value).__name__
+        return kind
     if isinstance(value, np.ndarray):
         small = value.size <= _MOST_VALUES and value.dtype.kind in "biufU"
         return jsonable(value.tolist(), depth) if small else f"array of {value.dtype}, {value.shape}"
     if isinstance(value, Mapping):
         return {str(key): jsonable(entry, depth + 1) for key, entry in value.items()}
-    if isinstance(value, Set) and len(value) <= _MOST_VALUES:
-        return sorted((jsonable(entry, depth + 1) for entry in value), key=str)  # equal runs, equal cards
-    if isinstance(value, Sequence) and len(value) <= _MOST_VALUES:
-        return [jsonable(entry, depth + 1) for entry in value]
+    if isinstance(value, Set | Sequence) and len(value) <= _MOST_VALUES:
+        found = [jsonable(entry, depth + 1) for entry in value]
+        return sorted(found, key=str) if isinstance(value, Set) else found  # equal runs, equal cards
     if hasattr(value, "get_params"):
-        return {"class": type(value).__name__, "settings": settings_of(value, depth=depth + 1)}
-    return type(value).__name__
+        return {"class": kind, "settings": settings_of(value, depth=depth + 1)}
+    return kind
 
 
 def settings_of(estimator: Any, *, without: Sequence[str] = (), depth: int = 0) -> dict[str, Any]:

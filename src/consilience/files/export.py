@@ -107,6 +107,7 @@ def finish(
     temperature: float,
     scores: Literal["logits", "probabilities"],
     metadata: Mapping[str, str],
+    rows: Any = None,
 ) -> Any:
     """Append the tail that turns a student's scores into probabilities over all classes and a label.
 
@@ -128,6 +129,8 @@ def finish(
         The kind of the model's output.
     metadata : mapping of str to str
         Written into the model's metadata, next to ``classes``.
+    rows : array, optional
+        If these are whole numbers such as pixels of uint8, the one input takes them in their own type.
 
     Returns
     -------
@@ -151,6 +154,9 @@ def finish(
         raise InvalidInputError(
             f"The model has {len(graph.outputs)} outputs; expected one, the scores (n, k)."
         )
+    dtype = getattr(rows, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "biu" and len(graph.inputs) == 1:
+        graph.set_inputs([dtype])
     value = graph.cast(graph.outputs[0], np.float32)
     # in a binary forest, onnxruntime computes one probability as 1 - p, which may be -1e-8
     value = graph.node("Softmax", [value], axis=1) if scores == "logits" else graph.node("Relu", [value])
@@ -197,16 +203,6 @@ def write_model(model: Any, path: str | os.PathLike[str]) -> None:
     onnx.checker.check_model(model)
     with replacing(Path(path)) as file:
         file.write(model.SerializeToString())
-
-
-def with_input_type(model: Any, X: Any) -> Any:
-    """Return a model of one input ``X`` as one that takes whole numbers in the type of X, such as uint8."""
-    dtype = getattr(X, "dtype", None)
-    if not isinstance(dtype, np.dtype) or dtype.kind not in "biu" or len(model.graph.input) != 1:
-        return model
-    graph = Graph(model)
-    graph.set_inputs([dtype])
-    return graph.finished({})
 
 
 def check_export(
@@ -314,13 +310,12 @@ def _tensor_type(values: NDArray[Any], kind: type[np.floating[Any]] | None) -> A
     """Return the type of an input for skl2onnx; None keeps whole numbers."""
     from skl2onnx.common import data_types
 
+    name = "Float" if kind is np.float32 else "Double"
     if values.dtype.kind == "O":
-        tensor = data_types.StringTensorType
+        name = "String"
     elif kind is None and values.dtype.kind in "biu":
-        tensor = data_types.Int64TensorType
-    else:
-        tensor = data_types.FloatTensorType if kind is np.float32 else data_types.DoubleTensorType
-    return tensor([None, values.shape[1]])
+        name = "Int64"
+    return getattr(data_types, f"{name}TensorType")([None, values.shape[1]])
 
 
 def _foreign_parts(model: Any) -> Iterator[Any]:

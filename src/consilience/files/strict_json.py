@@ -101,7 +101,7 @@ _STRICT = json.JSONDecoder(
 )
 
 
-def _reader(expected: str, good: Callable[[Any], bool], make: Reader = lambda value: value) -> Reader:
+def reader(expected: str, good: Callable[[Any], bool], make: Reader = lambda value: value) -> Reader:
     """Return a reader of what is good."""
 
     def read(value: Any) -> Any:
@@ -124,7 +124,7 @@ def text(most: int = 1000, *, least: int = 0, like: str = "", says: str = "") ->
             and (value.isascii() or plain_text(value) == value)
         )
 
-    return _reader(says or f"a text of {f'{least} to' if least else 'at most'} {most} characters", good, str)
+    return reader(says or f"a text of {f'{least} to' if least else 'at most'} {most} characters", good, str)
 
 
 def plain_text(value: str) -> str:
@@ -134,53 +134,51 @@ def plain_text(value: str) -> str:
 
 def whole(most: int = LARGEST) -> Reader:
     """A whole number from 0."""
-    return _reader(
-        f"a whole number from 0 to {most}", lambda value: type(value) is int and 0 <= value <= most
-    )
+    return reader(f"a whole number from 0 to {most}", lambda value: type(value) is int and 0 <= value <= most)
 
 
 def truth() -> Reader:
     """True or false."""
-    return _reader("true or false", lambda value: type(value) is bool)
+    return reader("true or false", lambda value: type(value) is bool)
 
 
 def number() -> Reader:
     """A number of at most 2^53 either way, as a float."""
-    return _reader(
+    return reader(
         "a number up to 2^53", lambda value: type(value) in (int, float) and abs(value) <= LARGEST, float
     )
 
 
-def maybe(reader: Reader) -> Reader:
+def maybe(one: Reader) -> Reader:
     """None, or what another reader takes."""
-    return lambda value: None if value is None else reader(value)
+    return lambda value: None if value is None else one(value)
 
 
-def listing(reader: Reader, most: int, *, least: int = 0) -> Reader:
+def listing(one: Reader, most: int, *, least: int = 0) -> Reader:
     """A list of so many values, as a tuple."""
-    return _reader(
+    return reader(
         f"a list of {least} to {most} values",
         lambda value: isinstance(value, list | tuple) and least <= len(value) <= most,
-        lambda value: tuple(_at(f"[{i}]", reader, one) for i, one in enumerate(value)),
+        lambda value: tuple(_at(f"[{i}]", one, entry) for i, entry in enumerate(value)),
     )
 
 
 def row(*readers: Reader) -> Reader:
     """A list with a reader for each value, as a tuple."""
-    return _reader(
+    return reader(
         f"a list of {len(readers)} values",
         lambda value: isinstance(value, list | tuple) and len(value) == len(readers),
         lambda value: tuple(_at(f"[{i}]", *both) for i, both in enumerate(zip(readers, value, strict=True))),
     )
 
 
-def mapping(reader: Reader, most: int = 1000, *, keys: Reader | None = None, least: int = 0) -> Reader:
+def mapping(one: Reader, most: int = 1000, *, keys: Reader | None = None, least: int = 0) -> Reader:
     """An object of so many values, each by a text."""
     key_of = keys or text(200)
-    return _reader(
+    return reader(
         f"an object with {least} to {most} entries",
         lambda value: isinstance(value, Mapping) and least <= len(value) <= most,
-        lambda value: {key_of(key): _at(f"[{shown(key)}]", reader, one) for key, one in value.items()},
+        lambda value: {key_of(key): _at(f"[{shown(key)}]", one, entry) for key, entry in value.items()},
     )
 
 

@@ -31,10 +31,9 @@ from consilience._validation import (
 from consilience._words import counted, shorten
 from consilience.exceptions import CoverageWarning, InvalidInputError, TeacherError, shown, warn
 from consilience.inspect.evaluation import ClassScores, Compared, Evaluation, Scores
+from consilience.inspect.tally import Answers, Tally, beside_teachers
 from consilience.kernels.arrays import Floats
 from consilience.kernels.held_out import held_out_folds
-from consilience.kernels.unify.answers import LEAST_LIKELIHOOD, Tally, beside_teachers, proba_answers
-from consilience.kernels.unify.packed import make_layout
 from consilience.labels import LabelSpace
 from consilience.rows import as_rows
 from consilience.run import Run, resolve_run
@@ -132,19 +131,6 @@ def read_truth(
     return Truth(found.codes, tuple(found.classes.tolist()), space.n_classes)
 
 
-class Answers(NamedTuple):
-    """What a classifier says about k rows, as far as the metrics need it."""
-
-    decided: Codes  # (k,) the class that it finds most probable
-    confidence: Floats  # (k,) the probability of that class
-    likelihood: Floats  # (k,) the probability of the true class
-
-    @classmethod
-    def given(cls, proba: Floats, truth: Codes) -> Answers:
-        """Return the answers of probabilities (k, c); `truth` (k,) are columns, or unknown from c on."""
-        return cls(*proba_answers(proba, truth))
-
-
 def scores_of(tally: Tally, confidence: float) -> Scores:
     """Return the scores of at least one row, by its sums; `confidence` is that of the interval."""
     n_rows, n_right = int(tally.occurs.sum()), int(tally.hits.sum())
@@ -167,32 +153,6 @@ def wilson(n_right: int, n_rows: int, confidence: float = 0.95) -> tuple[float, 
 def shares_of(hits: Codes, counts: Codes) -> Floats:
     """Return the share (L,) of each class's rows that are right; NaN without rows."""
     return np.divide(hits, counts, out=np.full(len(counts), np.nan), where=counts > 0)
-
-
-def tally_of(answers: Answers, truth: Codes, n_classes: int, n_bins: int) -> Tally:
-    """Sum up answers about k rows; true classes from `n_classes` on are unknown, and count as errors."""
-    right = answers.decided == truth
-    occurs = np.bincount(truth, minlength=n_classes)
-    return Tally(
-        occurs,
-        np.bincount(truth[right], minlength=len(occurs)),
-        float(np.log(np.maximum(answers.likelihood, LEAST_LIKELIHOOD)).sum()),
-        calibration_gaps(answers.confidence, right, n_bins),
-    )
-
-
-def calibration_gaps(confidence: Floats, right: NDArray[np.bool_], n_bins: int) -> Floats:
-    """Return by how much confidence (k,) exceeds success, summed over the rows of each bin of equal width.
-
-    The mean over rows of their absolute values is the expected calibration error.
-
-    Examples
-    --------
-    >>> calibration_gaps(np.array([0.9, 0.9, 0.6]), np.array([True, False, True]), 2).round(3).tolist()
-    [0.0, 0.4]
-    """
-    bins = np.minimum((confidence * n_bins).astype(np.intp), n_bins - 1)
-    return np.bincount(bins, confidence - right, n_bins).astype(np.float64, copy=False)
 
 
 def confusion_matrix(truth: Codes, decided: Codes, n_classes: int) -> Codes:
@@ -470,18 +430,16 @@ def assess(
     """
 
     def measured(answers: Answers, truth: Codes) -> Scores:
-        return scores_of(tally_of(answers, truth, n_classes, n_bins), confidence)
+        return scores_of(Tally.of(answers, truth, n_classes, n_bins), confidence)
 
     n_classes = space.n_classes
     answers = Answers.given(proba, truth)
     confusion, scores = confusion_matrix(truth, answers.decided, n_classes), measured(answers, truth)
-    compared, sides = [], []
+    compared: list[Compared] = []
+    sides: list[tuple[Tally, Tally]] = []
     if packed is not None and not np.isnan(packed[:, space.offsets[:-1]]).all():
-        layout = make_layout(space.columns, space.offsets, n_classes)
-        beside = beside_teachers(packed, layout, proba, truth, n_bins)
-        voted = measured(Answers(*beside.vote), truth)
-        compared.append(Compared("vote", "vote", n_classes, voted, scores))
-        sides = list(zip(beside.teachers, beside.model, strict=True))
+        vote, sides = beside_teachers(packed, space, proba, truth, n_bins)
+        compared.append(Compared("vote", "vote", n_classes, measured(vote, truth), scores))
     if alone is not None:
         held = truth[alone.held_out]
         model = measured(Answers(*(part[alone.held_out] for part in answers)), held)

@@ -28,12 +28,13 @@ from consilience.exceptions import InvalidInputError
 from consilience.files.card import date_now
 from consilience.files.disk import replacing
 from consilience.files.readers import check_target
-from consilience.inspect.drawing import Block, bar, shown_name
+from consilience.inspect.drawing import Block, bar, shown_name, without_middle
 
 Form = Literal["name", "text", "count", "place", "percent", "bar", "number"]
 """What a column has: names from data, our words, how many, positions, shares (with a bar), or numbers."""
 NUMERIC = ("count", "place", "percent", "bar", "number")  # sorted by number, right-aligned
 MOST_ROWS = 400  # rows of a table
+LONG = 40  # characters of a name in plain text
 
 
 def table(
@@ -191,6 +192,8 @@ def as_text(value: Any, form: str) -> str:
         return percent(value)
     if form == "count":
         return f"{value:,}"
+    if form == "name":
+        return without_middle(str(value), LONG)
     return f"{value:.4g}" if form == "number" else str(value)
 
 
@@ -198,7 +201,13 @@ def as_lines(block: Block, most: int = MOST_ROWS) -> list[str]:
     """Return a table in plain text, at most so many rows of it; nothing if it has none."""
     heads = [f">{one['title']}" if one["form"] in NUMERIC else one["title"] for one in block["columns"]]
     forms = [one["form"] for one in block["columns"]]
-    cells = [list(map(as_text, row, forms)) for row in block["rows"][:most]]
+    cells = [
+        [
+            without_middle(as_text(value, form), LONG if form == "name" else 999)
+            for value, form in zip(row, forms, strict=True)
+        ]
+        for row in block["rows"][:most]
+    ]
     more = len(block["rows"]) - len(cells)
     return [*aligned(heads, cells), *([f"and {more:,} more"] if more else [])] if cells else []
 

@@ -120,12 +120,23 @@ def near_rows(X: NDArray[Any], wanted: int, n_classes: int, seed: int) -> Neighb
 
 def mean_of_neighbours(S: Floats, neighbours: Neighbours) -> Floats:
     """Return the mean of each row of S (n, K) and of its neighbours' rows; `neighbours` is (n, k)."""
-    return _gather(S, neighbours)  # type: ignore[no-any-return]
+    return _mix(S, neighbours, False)  # type: ignore[no-any-return]
 
 
 def mean_of_neighbours_transposed(G: Floats, neighbours: Neighbours) -> Floats:
     """Return the gradient by S where G (n, K) is the gradient by `mean_of_neighbours(S)`."""
-    return _scatter(G, neighbours)  # type: ignore[no-any-return]
+    return _mix(G, neighbours, True)  # type: ignore[no-any-return]
+
+
+@kernel()
+def _mix(S, neighbours, back):  # type: ignore[no-untyped-def]
+    out = S.copy()
+    for i in range(len(S)):
+        for j in neighbours[i]:
+            source, target = (i, j) if back else (j, i)
+            for c in range(S.shape[1]):
+                out[target, c] += S[source, c]
+    return out / (neighbours.shape[1] + 1)
 
 
 def _place_centres(X: NDArray[Any], n_cells: int, seed: int) -> NDArray[Any]:
@@ -168,26 +179,6 @@ def _select(products, half_norms, own, candidates, rows, out):  # type: ignore[n
                 place -= 1
             best[place] = score
             out[row, place] = candidates[b]
-
-
-@kernel()
-def _gather(S, neighbours):  # type: ignore[no-untyped-def]
-    out = S.copy()
-    for i in range(len(S)):
-        for j in neighbours[i]:
-            for c in range(S.shape[1]):
-                out[i, c] += S[j, c]
-    return out / (neighbours.shape[1] + 1)
-
-
-@kernel()
-def _scatter(G, neighbours):  # type: ignore[no-untyped-def]
-    out = G.copy()
-    for i in range(len(G)):
-        for j in neighbours[i]:
-            for c in range(G.shape[1]):
-                out[j, c] += G[i, c]
-    return out / (neighbours.shape[1] + 1)
 
 
 # Steps of the walk: directions whose eigenvalue is small after so many steps hardly count.

@@ -79,10 +79,9 @@ def _iterate(
 ) -> tuple[Tensor, Tensor]:
     """Return v (n, k) and the iterations (n,). Iterations are over-relaxed, and finished rows drop out."""
     result, counts, live = v.clone(), np.zeros(len(a), dtype=np.int64), np.arange(len(a))
-    u, control, schedule = torch.ones_like(a), kernels.new_control(len(a), np.float64), kernels.Schedule()
+    u, control, gaps = torch.ones_like(a), kernels.new_control(len(a), np.float64), kernels.check_gaps()
     while True:
-        gap = schedule.gap()
-        stopped = kernels.review(control, counts, live, tol, kernels.FLOOR["float64"], max_iter, gap)
+        stopped = kernels.review(control, counts, live, tol, kernels.FLOOR["float64"], max_iter, next(gaps))
         if 8 * stopped >= len(live):
             result[torch.from_numpy(live).to(a.device)] = v
             working = ~kernels.has_stopped(control)

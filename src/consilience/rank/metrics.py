@@ -14,6 +14,7 @@ those of SCTD.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,25 +24,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning as NotConverged
 
-from consilience._validation import (
-    as_random_state,
-    check_sharpness,
-)
+from consilience._validation import as_random_state, check_sharpness
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.held_out import held_out_folds, stratified_folds
 from consilience.kernels.rank.evidence import (
     Evidence,
     Spectrum,
-    class_sums,
     entropy_rows,
     evidence_rows,
     feature_spectrum,
     gaussian_overlap,
     h_score_rows,
     held_out_h_score,
-    label_sums,
     leep_rows,
     maximum_evidence,
     transrate_above_chance,
@@ -49,8 +46,7 @@ from consilience.kernels.rank.evidence import (
 )
 from consilience.kernels.rank.probe import probe_logits, spread_jackknife, tempered_likelihood
 from consilience.kernels.transport import sinkhorn as transport
-from consilience.kernels.transport.centres import centre_distances, class_means, unit_rows
-from consilience.rank.features import cluster_posterior, principal_components, unit_scale
+from consilience.kernels.transport.centres import centre_distances, class_means, class_sums, unit_rows
 from consilience.rank.options import (
     GBC,
     LEEP,
@@ -67,14 +63,12 @@ from consilience.rank.options import (
 from consilience.rows import Rows
 from consilience.teachers import Observed, Teacher
 from consilience.transport.centres import features, teacher_centres
-from consilience.transport.distance import sinkhorn
-from consilience.transport.plan import conditional_plan
+from consilience.transport.distance import conditional_plan, sinkhorn
 
 JACKKNIFE = 10  # groups for the interval of a metric that is no mean over rows
 SINKHORN_TOL = 1e-5
 FLOOR = 1e-12  # of a student's probabilities
 EVIDENCE_TOL = 1e-6  # nats per row in the last step
-LARGEST = 1e100  # of a feature: its square must not overflow
 OTCE_TOL, OTCE_MAX_ITER = 1e-6, 10_000  # of its plan
 
 Codes = NDArray[np.intp]
@@ -188,7 +182,7 @@ class Case:
     @cached_property
     def sums(self) -> tuple[Floats, Floats]:
         """The sums of the embeddings of each class (K, d), and its rows (K,)."""
-        return label_sums(self.embeddings, self.codes, self.n_classes)
+        return class_sums(self.embeddings, self.codes, self.n_classes)
 
     def part(self, rows: NDArray[np.bool_]) -> Case:
         """Return the same teacher on some of the rows."""
@@ -293,19 +287,14 @@ def fitted_logits(student: Any, X: Any, y: NDArray[Any], classes: NDArray[Any]) 
     return np.asarray(np.log(np.maximum(proba[:, [known.index(name) for name in classes.tolist()]], FLOOR)))
 
 
-def _nce(case: Case, _: Metric) -> Floats:
-    sure = np.eye(case.proba.shape[1])[case.proba.argmax(axis=1)]
-    return leep_rows(sure, case.codes, case.n_classes, case.held_out)
-
-
-def _leep(case: Case, _: Metric) -> Floats:
-    return leep_rows(case.proba, case.codes, case.n_classes, case.held_out)
+def _leep(case: Case, metric: NCE | LEEP) -> Floats:
+    theta = case.proba if isinstance(metric, LEEP) else np.eye(case.proba.shape[1])[case.proba.argmax(axis=1)]
+    return leep_rows(theta, case.codes, case.n_classes, case.held_out)
 
 
 def _n_leep(case: Case, metric: NLEEP) -> Floats:
-    F = case.embeddings.astype(np.float64)
-    n_clusters = case.n_classes if metric.n_clusters is None else metric.n_clusters
-    theta = cluster_posterior(F, n_clusters, metric.energy, case.seed)
+    n_clusters = metric.n_clusters or case.n_classes
+    theta = cluster_posterior(case.embeddings.astype(np.float64), n_clusters, metric.energy, case.seed)
     return leep_rows(theta, case.codes, case.n_classes, case.held_out)
 
 
@@ -327,7 +316,7 @@ def _h_score(case: Case, metric: HScore) -> Floats:
 
 
 def _shrunk_h_score(case: Case) -> float:
-    from sklearn.covariance import ledoit_wolf
+    from sklearn.covariance import ledoit_wolf  # slow to import
 
     F, (sums, counts) = case.embeddings, case.sums
     covariance, share = ledoit_wolf(F)
@@ -353,8 +342,8 @@ def _gbc(case: Case, metric: GBC) -> Floats:
         if metric.n_components is not None:
             F = principal_components(F, min(metric.n_components, *F.shape))
         counts = np.bincount(codes)[:, None]
-        means = label_sums(F, codes, K)[0] / counts
-        variances = label_sums((F - means[codes]) ** 2, codes, K)[0] / counts
+        means = class_sums(F, codes, K)[0] / counts
+        variances = class_sums((F - means[codes]) ** 2, codes, K)[0] / counts
         if metric.covariance == "spherical":
             variances[:] = variances.mean(axis=1, keepdims=True)
         # a class with a single row has no variance
@@ -405,7 +394,7 @@ def _jackknifed(case: Case, value: Callable[[Case], float]) -> Floats:
 
 SCORES: dict[type[Metric], Callable[[Case, Any], Floats]] = {
     Transport: _transport,
-    NCE: _nce,
+    NCE: _leep,
     LEEP: _leep,
     LogME: _logme,
     HScore: _h_score,
@@ -437,7 +426,7 @@ def otce_rows(
     if message:
         warn(ConvergenceWarning(message))
     plan = transport.plan(mass, ours, distances, epsilon, solved.alpha[0], solved.beta[0]) * len(F)
-    entropy = entropy_rows(class_sums(plan, *source), codes, int(codes.max()) + 1, folds)
+    entropy = entropy_rows(class_sums(plan, *source)[0], codes, int(codes.max()) + 1, folds)
     far = np.einsum("zi,zi->i", plan, distances)
     return np.asarray(metric.entropy_weight * entropy - metric.distance_weight * far)
 
@@ -452,3 +441,47 @@ def warn_of_evidence(found: Evidence) -> None:
                 f"{found.change.max():.1e} nats per row in the last step (tol {EVIDENCE_TOL:g})."
             )
         )
+
+
+def unit_scale(F: NDArray[Any]) -> NDArray[Any]:
+    """Return features (n, d) minus their mean, scaled to a mean squared length of one."""
+    Z = F - F.mean(axis=0, dtype=np.float64).astype(F.dtype)
+    length = float(np.sqrt(np.square(Z, dtype=np.float64).sum() / max(len(Z), 1)))
+    return np.asarray(Z / Z.dtype.type(length)) if length > 0 else Z
+
+
+def cluster_posterior(F: Floats, n_clusters: int, energy: float, random_state: int | None) -> Floats:
+    """Return the posterior (n, n_clusters) of a Gaussian mixture in the first principal components."""
+    from sklearn.mixture import GaussianMixture
+
+    Z = principal_components(F, energy)
+    Z = Z / (float(Z.std()) or 1.0)  # one number, so that the floor of variances means the same for all
+    mixture = GaussianMixture(
+        max(1, min(n_clusters, len(Z) // 5)),
+        covariance_type="diag",
+        reg_covar=1e-4,
+        random_state=as_random_state(random_state),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConverged)  # our own warning below has figures
+        posterior: Floats = mixture.fit(Z).predict_proba(Z)
+    if not mixture.converged_:
+        warn(
+            ConvergenceWarning(
+                f"The Gaussian mixture stopped after {mixture.n_iter_} steps. Use fewer clusters."
+            )
+        )
+    return posterior
+
+
+def principal_components(F: Floats, energy: float) -> Floats:
+    """Return the first principal components (n, c) that hold a share `energy` of the variance."""
+    from sklearn.decomposition import PCA
+
+    if not np.ptp(F, axis=0).any():
+        return np.zeros((len(F), 1))
+    if energy == 1.0:
+        return np.asarray(PCA(svd_solver="full").fit_transform(F))
+    # with more rows than columns, the eigenvectors of the covariance are faster than an SVD
+    solver = "covariance_eigh" if F.shape[1] <= len(F) else "full"
+    return np.asarray(PCA(energy, svd_solver=solver).fit_transform(F))

@@ -108,10 +108,11 @@ def rank_teachers(teachers: Any, X: Any, y: Any, options: RankOptions) -> Rankin
             row = replace(row, interval=_interval(means, options.confidence, first.highest))
         rows.append(row)
         resamples.append(means)
-    names_once = distinct_names([row.name for row in rows])
-    rows = [replace(row, name=name) for row, name in zip(rows, names_once, strict=True)]
-    ordered = _best_first(rows, np.array(resamples))
-    return Ranking(ordered, first.name, len(task.y), task.n_classes, options.confidence)
+    names = distinct_names([row.name for row in rows])
+    rows = [replace(row, name=name) for row, name in zip(rows, names, strict=True)]
+    return Ranking(
+        _best_first(rows, np.array(resamples)), first.name, len(task.y), task.n_classes, options.confidence
+    )
 
 
 def _read_task(X: Any, y: Any, metrics: Mapping[str, Metric], options: RankOptions, run: Run) -> Task:
@@ -155,19 +156,19 @@ def _checked_student(student: Any) -> Any:
 
 def _ranked(given: GivenTeachers, task: Task, run: Run) -> Iterator[_Ranked]:
     for place, (name, source) in enumerate(zip(given.names, given.sources, strict=True)):
-        yield _rank_one(source, name, place, task)
+        yield _rank_one(task, (source, name, place))
         run.report("ranking", place + 1, len(given.sources))
 
 
 def _on_ray(given: GivenTeachers, task: Task, run: Run) -> list[_Ranked]:
     """Rank each teacher in a task of its own."""
-    options = engine_options(run)
     items = list(zip(given.sources, given.names, range(len(given.names)), strict=True))
     found: dict[int, _Ranked] = {}
+    options = engine_options(run)
     for place, result in map_on_ray(_rank_without_teacher, task, items, given.names, options):
         source, name, _ = items[place]
         if isinstance(result, ScoringError):
-            found[place] = _row(None, name or f"teacher {place + 1}", {}, error=str(result)), None
+            found[place] = replace(_failed(name, place), error=str(result)), None
         else:
             row, added = result
             teacher = as_teacher(source, name=name) if row.error is None else None
@@ -178,45 +179,42 @@ def _on_ray(given: GivenTeachers, task: Task, run: Run) -> list[_Ranked]:
 
 def _rank_without_teacher(task: Task, item: tuple[Any, str | None, int]) -> _Ranked:
     """Rank one teacher in a worker; the teacher itself, which may be large, stays there."""
-    source, name, place = item
-    row, added = _rank_one(source, name, place, task)
+    row, added = _rank_one(task, item)
     return replace(row, teacher=None), added
 
 
-def _rank_one(source: Any, name: str | None, place: int, task: Task) -> _Ranked:
+def _failed(name: str | None, place: int) -> RankedTeacher:
+    """Return the row of a teacher without a score."""
+    return RankedTeacher(None, name or f"teacher {place + 1}", -np.inf, (np.nan, np.nan), np.nan, 0.0)
+
+
+def _rank_one(task: Task, item: tuple[Any, str | None, int]) -> _Ranked:
     """Score one teacher; return its row without an interval, and the number of each row of X."""
-    start = time.perf_counter()
-    shown, teacher, added = name or f"teacher {place + 1}", None, None
-    scores: dict[str, float] = {}
-    error: str | None = None
-    first = next(iter(task.metrics))
-    partial = False
+    (source, name, place), start = item, time.perf_counter()
+    row, added = _failed(name, place), None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             teacher = as_teacher(source, name=name)
-            shown = teacher.name
+            row = replace(row, teacher=teacher, name=teacher.name)
             case, answered = _case(teacher, _observed(teacher, task), task)
-            for metric in task.metrics:
+            first, *others = task.metrics
+            added = _scored(case, answered, first, task)
+            scores = {first: float(np.nanmean(added))}
+            for metric in others:
                 try:
-                    found = _scored(case, answered, metric, task)
-                except Exception as problem:
-                    if metric == first:
-                        raise
-                    # a metric that does not rank may fail: its column stays empty
+                    scores[metric] = float(np.nanmean(_scored(case, answered, metric, task)))
+                except Exception as problem:  # a metric that does not rank may fail: its column stays empty
                     scores[metric] = np.nan
                     warn(ConsilienceWarning(f"{metric}: {_reason(problem)}"))
-                    continue
-                scores[metric] = float(np.nanmean(found))
-                if metric == first:
-                    added = found
-                    partial = bool(np.isnan(found).any()) and case.n_classes < task.n_classes
+            partial = bool(np.isnan(added).any()) and case.n_classes < task.n_classes
+            row = replace(row, score=scores[first], scores=scores, partial=partial)
         except Exception as problem:  # whatever a foreign model raises, the others are still to be ranked
-            error, added = _reason(problem), None
-    if teacher is not None:
-        teacher.release()  # the next one needs the memory
-    row = _row(teacher, shown, scores, _texts(caught), error, partial)
-    return replace(row, seconds=time.perf_counter() - start), added
+            row, added = replace(row, error=_reason(problem)), None
+    if row.teacher is not None:
+        row.teacher.release()  # the next one needs the memory
+    told = dict.fromkeys(" ".join(str(one.message).split()) for one in caught)
+    return replace(row, warnings=tuple(told), seconds=time.perf_counter() - start), added
 
 
 def _observed(teacher: Teacher, task: Task) -> Observed:
@@ -227,19 +225,6 @@ def _observed(teacher: Teacher, task: Task) -> Observed:
     if teacher.part(slice(0, 0)) is not None:  # it holds the outputs of all rows
         teacher.check_rows(rows.given)
     return observe(teacher.part(places) or teacher, SomeRows(rows, places), task.run)
-
-
-def _row(
-    teacher: Teacher | None,
-    name: str,
-    scores: dict[str, float],
-    told: tuple[str, ...] = (),
-    error: str | None = None,
-    partial: bool = False,
-) -> RankedTeacher:
-    """Return the row of a teacher, without an interval; its score is that of the first metric."""
-    score = next(iter(scores.values())) if error is None else -np.inf
-    return RankedTeacher(teacher, name, score, (np.nan, np.nan), np.nan, 0.0, told, error, scores, partial)
 
 
 def _scored(case: Case, answered: NDArray[np.bool_], name: str, task: Task) -> Floats:
@@ -267,19 +252,16 @@ def _interval(means: Floats, confidence: float, highest: float) -> tuple[float, 
 
 def _case(teacher: Teacher, observed: Observed, task: Task) -> tuple[Case, NDArray[np.bool_]]:
     """Return a teacher's outputs on the rows it answered, and which rows; raise if they say nothing."""
-    logits = observed.logits
-    answered: NDArray[np.bool_] = np.asarray(~np.isnan(logits).any(axis=1))
+    answered: NDArray[np.bool_] = ~np.isnan(observed.logits).any(axis=1)
     if not answered.any():
         raise TeacherError(teacher.name, "abstains on every row.")
     # compare probabilities: a constant added to all logits of a row means nothing
-    if np.ptp(softmax(logits[answered], axis=1), axis=0).max() <= SAME:
+    if np.ptp(softmax(observed.logits[answered], axis=1), axis=0).max() <= SAME:
         raise TeacherError(teacher.name, "gives the same answer for every row.")
     if observed.embeddings is not None:
-        bad = ~np.isfinite(observed.embeddings).all(axis=1) & answered
-        if bad.any():
-            raise TeacherError(
-                teacher.name, f"has embeddings with NaN or infinity in {counted(int(bad.sum()), 'row')}."
-            )
+        bad = int((~np.isfinite(observed.embeddings).all(axis=1) & answered).sum())
+        if bad:
+            raise TeacherError(teacher.name, f"has embeddings with NaN or infinity in {counted(bad, 'row')}.")
         if not np.ptp(observed.embeddings[answered], axis=0).any():
             raise TeacherError(teacher.name, "has the same embedding for every row.")
     case = Case(
@@ -288,10 +270,10 @@ def _case(teacher: Teacher, observed: Observed, task: Task) -> tuple[Case, NDArr
     )  # fmt: skip
     if answered.all():
         return case, answered
-    if len(np.unique(task.codes[answered])) < 2:
+    case = case.part(answered)
+    if case.n_classes < 2:
         raise TeacherError(teacher.name, "answered rows of one class only.")
-    part = case.part(answered)
-    lost = task.n_classes - part.n_classes
+    lost = task.n_classes - case.n_classes
     among = f", among them all of {counted(lost, 'class')}" if lost else ""
     warn(
         ConsilienceWarning(
@@ -299,7 +281,7 @@ def _case(teacher: Teacher, observed: Observed, task: Task) -> tuple[Case, NDArr
             "where the metric is a likelihood, and are left out of others."
         )
     )
-    return part, answered
+    return case, answered
 
 
 def _reason(error: Exception) -> str:
@@ -308,11 +290,6 @@ def _reason(error: Exception) -> str:
         return error.problem
     text = " ".join(str(error).split()) or "no message"
     return text if isinstance(error, InvalidInputError) else f"{type(error).__name__}: {text[:300]}"
-
-
-def _texts(caught: Sequence[warnings.WarningMessage]) -> tuple[str, ...]:
-    """Return what was warned of, each once."""
-    return tuple(dict.fromkeys(" ".join(str(one.message).split()) for one in caught))
 
 
 def _best_first(rows: Sequence[RankedTeacher], resamples: Floats) -> tuple[RankedTeacher, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 import os
 from collections.abc import Iterator, Mapping
@@ -10,16 +9,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience._optional import require
 from consilience._words import counted, visible
 from consilience.exceptions import InvalidInputError
+from consilience.inspect.drawing import Block, dots, drawing
+from consilience.inspect.page import (
+    as_html,
+    as_lines,
+    check_report,
+    facts,
+    frame,
+    page,
+    plain,
+    section,
+    table,
+    versions,
+    write_page,
+)
 
 if TYPE_CHECKING:
     from consilience.teachers import Teacher
-
-BAR, SHORTEST_BAR = 20, 5  # characters of the longest bar, and the shortest one worth drawing
-WIDTH = 100  # columns of a printed ranking
-LONGEST_NAME = 40  # of a teacher, when printed
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +72,12 @@ class RankedTeacher:
     error: str | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
     partial: bool = False
+
+    @property
+    def remarks(self) -> str:
+        """What to tell beside the figures."""
+        failed = [] if self.error is None else [f"failed: {self.error}"]
+        return visible("; ".join([*failed, *self.warnings]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,48 +141,55 @@ class Ranking:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the teachers themselves, ready for JSON. None replaces non-finite numbers."""
-        return {
-            "metric": self.metric,
-            "n_rows": self.n_rows,
-            "n_classes": self.n_classes,
-            "confidence": self.confidence,
-            "teachers": [
-                {
-                    "rank": rank,
-                    "name": row.name,
-                    "score": _finite(row.score),
-                    "interval": [_finite(end) for end in row.interval],
-                    "wins": _finite(row.wins),
-                    "bar": share,
-                    "seconds": row.seconds,
-                    "warnings": list(row.warnings),
-                    "error": row.error,
-                    "partial": row.partial,
-                    "scores": {name: _finite(value) for name, value in row.scores.items()},
-                }
-                for rank, (row, share) in enumerate(zip(self.rows, bars(self), strict=True), 1)
-            ],
-        }
+        names = ("name", "score", "interval", "wins", "seconds", "warnings", "error", "partial", "scores")
+        rows = [
+            {"rank": rank, **{name: plain(getattr(row, name)) for name in names}}
+            for rank, row in enumerate(self.rows, 1)
+        ]
+        about = ("metric", "n_rows", "n_classes", "confidence")
+        return {**{name: getattr(self, name) for name in about}, "teachers": rows}
 
     def to_frame(self) -> Any:
         """Return a pandas data frame with one row per teacher."""
-        pandas = require("pandas", extra="tables", purpose="A data frame")
-        others = [name for name in self.rows[0].scores if name != self.metric]
         records = [
             {
                 "teacher": row.name,
                 "score": row.score,
-                "low": row.interval[0],
-                "high": row.interval[1],
+                **dict(zip(("low", "high"), row.interval, strict=True)),
                 "wins": row.wins,
                 "seconds": row.seconds,
-                **{name: row.scores.get(name, math.nan) for name in others},
+                **{name: row.scores.get(name, math.nan) for name in self._others},
                 "warnings": "; ".join(row.warnings),
                 "error": row.error,
             }
             for row in self.rows
         ]
-        return pandas.DataFrame(records, index=pandas.RangeIndex(1, len(records) + 1, name="rank"))
+        found = frame(records, index=range(1, len(records) + 1))
+        found.index.name = "rank"
+        return found
+
+    @property
+    def _others(self) -> list[str]:
+        """The metrics that do not rank."""
+        return list(dict.fromkeys(name for row in self.rows for name in row.scores if name != self.metric))
+
+    def table(self) -> Block:
+        """Return all teachers as a table."""
+        heads = [("rank", "place"), ("teacher", "name"), (self.metric, "number")]
+        if any(math.isfinite(row.wins) for row in self.rows):
+            heads += [("low", "number"), ("high", "number"), ("wins", "bar")]
+        width = len(heads) + len(self._others)
+        heads += [(name, "number") for name in self._others]
+        cells = []
+        for rank, row in enumerate(self.rows, 1):
+            values = [row.score, *row.interval, row.wins] if width > 3 + len(self._others) else [row.score]
+            values += [row.scores.get(name) for name in self._others]
+            cells.append([rank, row.name, *map(plain, values), round(row.seconds, 3), row.remarks])
+        over = f"{counted(self.n_rows, 'row')} of {counted(self.n_classes, 'class')}"
+        title = f"{counted(len(self.rows), 'teacher')} by {self.metric}, best first ({over})"
+        partial = [place for place, row in enumerate(self.rows) if row.partial]
+        note = "Marked teachers abstain on some classes: their scores cover fewer." if partial else ""
+        return table(title, [*heads, ("seconds", "number"), ("", "text")], cells, note=note, marked=partial)
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write the ranking as one page, an HTML file that needs nothing else, and return its path.
@@ -178,106 +199,51 @@ class Ranking:
         path : path
             A file name that ends in ``.html``, in a folder that exists.
         """
-        from consilience.inspect.page import check_report, write_page
-        from consilience.rank.report import ranking_page
-
-        return write_page(check_report(path), ranking_page(self.to_dict()))
+        return write_page(check_report(path), ranking_page(self))
 
     def __repr__(self) -> str:
-        lines = [self._title(), *_printed(self)]
-        lines += [f"     {visible(row.name)}: {text}" for row in self.rows for text in row.warnings]
-        if any(math.isfinite(row.wins) for row in self.rows):
-            lines.append("     wins: the share of resamples of the rows in which a teacher is the best")
-        return "\n".join(lines)
+        shown = self.table()
+        wins = ["wins: the share of resamples of the rows in which a teacher is the best"]
+        return "\n".join([shown["caption"], *as_lines(shown), *(wins if self.confidence else [])])
 
     def _repr_html_(self) -> str:
-        columns = _columns(self)
-        names = ["", "teacher", *(title for title, _ in columns), "", "remarks"]
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
-        body = []
-        for place, (row, share) in enumerate(zip(self.rows, bars(self), strict=True)):
-            remarks = [] if row.error is None else [f"failed: {row.error}"]
-            bar = f"<div style='background:#4c78a8;height:0.8em;width:{max(1, round(100 * share))}px'></div>"
-            cells = (
-                str(place + 1),
-                html.escape(row.name),
-                *(html.escape(column[place]) for _, column in columns),
-                "" if row.error is not None else bar,
-                html.escape("; ".join([*remarks, *row.warnings])),
-            )
-            body.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-        title = html.escape(self._title())
-        return f"<table><caption>{title}</caption><tr>{head}</tr>{''.join(body)}</table>"
-
-    def _title(self) -> str:
-        over = f"{counted(self.n_rows, 'row')} of {counted(self.n_classes, 'class')}"
-        return f"{counted(len(self.rows), 'teacher')} by {self.metric}, best first ({over})"
+        return as_html(self.table())
 
 
-def _columns(ranking: Ranking) -> list[tuple[str, list[str]]]:
-    """Return the title and the cells of each column: score, interval, wins, and the further metrics."""
-    rows = ranking.rows
-    columns = [(ranking.metric, [_number(row.score) for row in rows])]
-    if any(math.isfinite(row.wins) for row in rows):
-        columns.append(("interval", [interval_text(row) for row in rows]))
-        columns.append(
-            ("wins", [f"{100 * row.wins:.0f}%" if math.isfinite(row.wins) else "" for row in rows])
+def ranking_page(ranking: Ranking) -> Block:
+    """Return the page of a ranking as plain data."""
+    good = [row for row in ranking.rows if row.error is None]
+    over = f"{counted(ranking.n_rows, 'row')} of {counted(ranking.n_classes, 'class')}"
+    read = "The first metric decides the order."
+    if ranking.confidence is not None:
+        read += (
+            f" Intervals cover {100 * ranking.confidence:g}% of the resamples of the rows: where they "
+            "overlap much, the order is a guess. Wins: the share of resamples in which a teacher is the best."
         )
-    others = dict.fromkeys(name for row in rows for name in row.scores if name != ranking.metric)
-    scores = [(name, [_number(row.scores.get(name, math.nan)) for row in rows]) for name in others]
-    return columns + scores
-
-
-def _printed(ranking: Ranking) -> list[str]:
-    """Return the lines of the table. Columns beyond its width continue below, with the names again."""
-    names = [_shortened(visible(row.name)) for row in ranking.rows]
-    width = max(map(len, ["teacher", *names]))
-    first = [f"     {'teacher':<{width}}", *(f"{i:>3}  {name:<{width}}" for i, name in enumerate(names, 1))]
-    blocks = [list(first)]
-    for title, cells in _columns(ranking):
-        wide = max(map(len, [title, *cells]))
-        if len(blocks[-1][0]) + 2 + wide > WIDTH and len(blocks[-1][0]) > len(first[0]):
-            blocks.append(list(first))
-        blocks[-1] = [
-            f"{line}  {cell:>{wide}}" for line, cell in zip(blocks[-1], [title, *cells], strict=True)
-        ]
-    longest = min(BAR, WIDTH - 2 - len(blocks[0][0]))
-    for place, (row, share) in enumerate(zip(ranking.rows, bars(ranking), strict=True), 1):
-        if row.error is not None:
-            blocks[0][place] = f"{first[place]}  failed: {row.error}"
-        elif longest >= SHORTEST_BAR:
-            blocks[0][place] += "  " + "█" * max(1, round(longest * share))
-    return [line.rstrip() for block in blocks for line in block]
-
-
-def _shortened(name: str) -> str:
-    """Return a name without its middle if it is long; its ends tell files apart."""
-    if len(name) <= LONGEST_NAME:
-        return name
-    half = LONGEST_NAME // 2
-    return f"{name[: half - 1]}…{name[-half:]}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else ""
-
-
-def bars(ranking: Ranking) -> list[float]:
-    """Return the length of each row's bar, from 0 for the worst score to 1 for the best."""
-    scores = [row.score for row in ranking.rows if row.error is None]
-    low, high = (min(scores), max(scores)) if scores else (0.0, 0.0)
-    reach = high - low
-    return [
-        0.0 if row.error is not None else (row.score - low) / reach if reach > 0 else 1.0
-        for row in ranking.rows
+    figures = [
+        (f"{len(ranking.rows):,}", "teacher" if len(ranking.rows) == 1 else "teachers"),
+        (f"{ranking.n_rows:,}", "labelled rows"),
+        (f"{ranking.n_classes:,}", "classes"),
     ]
-
-
-def interval_text(row: RankedTeacher) -> str:
-    """Return an interval as text, or "" if there is none."""
-    low, high = row.interval
-    return f"[{low:.4g}, {high:.4g}]" if math.isfinite(low) and math.isfinite(high) else ""
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+    if good and math.isfinite(good[0].wins):
+        figures.append((f"{100 * good[0].wins:.0f}%", "of resamples are won by the first"))
+    if len(good) < len(ranking.rows):
+        figures.append((f"{len(ranking.rows) - len(good):,}", "without a score"))
+    points = [(row.name, [plain([row.score, *row.interval])]) for row in good]
+    title = f"{ranking.metric}, with intervals"
+    drawn = drawing(dots, title, series=["score"], rows=points, form="number") if good else None
+    return page(
+        f"{counted(len(ranking.rows), 'teacher')}, ranked for your task",
+        f"How much each would help with {over}, by {ranking.metric}, without training on any. Higher is "
+        "better.",
+        figures,
+        [
+            section("Which teacher would help most?", read, drawn, ranking.table()),
+            section(
+                "Settings and versions",
+                "",
+                facts({"metric": ranking.metric, "rows and classes": over}),
+                versions(),
+            ),
+        ],
+    )

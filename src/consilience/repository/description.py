@@ -26,7 +26,7 @@ from consilience.files.arrays import open_npz
 from consilience.files.card import rows_sha256
 from consilience.files.strict_json import listing, parse_json, plain_text, text
 from consilience.labels import class_list
-from consilience.rank.features import principal_components
+from consilience.rank.metrics import principal_components
 from consilience.repository.entry import ModelEntry
 from consilience.repository.shelf import OWN, Shelf
 from consilience.repository.signature import look_at, plain_rows

@@ -22,7 +22,7 @@ from consilience.files.strict_json import (
     text,
     whole,
 )
-from consilience.teachers.base import Input
+from consilience.teachers.inputs import Input
 
 KEY = "repository"
 """Where the card of a model has what the repository adds to it, among its details."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
-import stat
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,19 +17,17 @@ from numpy.typing import ArrayLike
 from consilience._optional import is_instance_of
 from consilience._tables import column_names, columns_of, is_numeric, is_table, kind_of
 from consilience._validation import n_rows, take_rows
-from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
+from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import Card, CardOutput, card_bytes, card_path, find_card, find_folder_card
 from consilience.files.disk import file_sha256, opened, replacing
-from consilience.files.export import finish, sklearn_to_onnx, with_input_type, write_model
+from consilience.files.export import finish, sklearn_to_onnx, write_model
 from consilience.files.preprocess import ImagePreprocess
 from consilience.files.storage import local_path
-from consilience.files.strict_json import RecordError
 from consilience.repository.entry import KEY, ModelEntry, ModelFile, inside
 from consilience.repository.signature import plain_rows
 from consilience.teachers import Teacher, as_teacher
-from consilience.teachers.model_folder import PICKLES
-from consilience.teachers.onnx import Onnx
-from consilience.teachers.onnx_files import load_safely
+from consilience.teachers.folders import PICKLES, list_files
+from consilience.teachers.onnx import Onnx, load_safely
 
 ENDINGS = (".onnx", ".npz", ".skops")
 """Files that hold a model by themselves."""
@@ -170,8 +168,7 @@ def _copied(source: Path, folder: str, stage: Path) -> tuple[Path, Card | None]:
     _copy(source, target)
     if ending == ".onnx":
         for extra in load_safely(source.resolve(), source.stem)[1]:
-            taken = (stage / extra.name).exists() or extra.name.startswith(f"{folder}.card")
-            if taken or not _is_inside(extra.name):
+            if (stage / inside(extra.name)).exists() or extra.name.startswith(f"{folder}.card"):
                 raise InvalidInputError(
                     f"{source.name} keeps weights in {extra.name!r}, a name that the repository needs. Give "
                     "the model another name."
@@ -182,28 +179,11 @@ def _copied(source: Path, folder: str, stage: Path) -> tuple[Path, Card | None]:
 
 def _tree(source: Path) -> list[str]:
     """Return the files of a checkpoint that are copied, by their paths; raise where one is a link."""
-    found = []
-    for above, names, files in os.walk(source):
-        names[:] = [name for name in names if not name.startswith((".", "__pycache__"))]
-        for name in [*names, *files]:
-            place = Path(above, name)
-            mode = place.lstat().st_mode
-            if stat.S_ISLNK(mode):
-                raise UnsafeFileError(f"{name!r} in {source.name!r} is a link. Put the file itself there.")
-            if stat.S_ISREG(mode) and not name.startswith(".") and not name.lower().endswith(NOT_COPIED):
-                found.append(place.relative_to(source).as_posix())
-    bad = [path for path in found if not _is_inside(path)]
-    if bad or not found:
-        what = f"has the file {bad[0]!r}, which other systems cannot hold" if bad else "holds no model"
-        raise InvalidInputError(f"The folder {source.name!r} {what}.")
-    return sorted(found)
-
-
-def _is_inside(path: str) -> bool:
-    try:
-        return bool(inside(path))
-    except RecordError:
-        return False
+    listed = sorted(list_files(source, source.name))
+    found = [inside(path) for path in listed if not path.lower().endswith(NOT_COPIED)]
+    if not found:
+        raise InvalidInputError(f"The folder {source.name!r} holds no model.")
+    return found
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -240,7 +220,6 @@ def _export(model: Any, classes: ArrayLike | None, file: Path, example: Any) -> 
         graph = module_to_onnx(model, rows.float() if rows.dtype == torch.float64 else rows)
     else:
         graph = sklearn_to_onnx(model, example)
-        graph = graph if is_table(example) else with_input_type(graph, example)
     done = finish(
         graph,
         classes=names,
@@ -248,24 +227,20 @@ def _export(model: Any, classes: ArrayLike | None, file: Path, example: Any) -> 
         temperature=1.0,
         scores="logits" if module else "probabilities",
         metadata=_columns_metadata(example),
+        rows=None if module else example,
     )
     write_model(done, file)
 
 
 def _first_rows(example: Any) -> Any:
     """Return the rows that an export looks at, or raise where there are none."""
-    rows = plain_rows(example)
-    try:
-        found = take_rows(rows, slice(0, 256)) if n_rows(rows) else None
-    except (TypeError, KeyError):
-        found = None
-    if found is None:
-        raise InvalidInputError(
-            "{argument} must be a few rows: an array, a data frame or a list.",
-            argument="example",
-            value=example,
-        )
-    return found
+    with contextlib.suppress(TypeError, KeyError):
+        rows = plain_rows(example)
+        if n_rows(rows):
+            return take_rows(rows, slice(0, 256))
+    raise InvalidInputError(
+        "{argument} must be a few rows: an array, a data frame or a list.", argument="example", value=example
+    )
 
 
 def _columns_metadata(example: Any) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from consilience._images import differ_in_size, holds_images
 from consilience._tables import as_values, is_numeric, is_table
 from consilience._words import counted, shorten
 from consilience.repository.entry import ModelEntry
-from consilience.teachers.base import Input
+from consilience.teachers.inputs import Input
 from consilience.teachers.outputs import tensor_values
 
 

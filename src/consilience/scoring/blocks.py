@@ -224,7 +224,7 @@ def ask_all(
 def settle(teacher: Teacher, rows: Rows, run: Run) -> None:
     """Decide from the first rows how to read a teacher's scores, unless that is known."""
     if not teacher.settled and len(rows):
-        teacher.settle(take_rows(rows.head, slice(0, min(SETTLE, run.rows_per_call))))
+        teacher.predict_logits(take_rows(rows.head, slice(0, min(SETTLE, run.rows_per_call))))
 
 
 def len_of(block: Block) -> int:

@@ -45,7 +45,7 @@ from consilience.scoring.blocks import (
 )
 from consilience.scoring.store import as_store, with_open_cache
 from consilience.teachers import Teacher
-from consilience.teachers.base import summary
+from consilience.teachers.outputs import summary
 
 START_SECONDS = 60.0
 """The first worker has at least this long to start: it imports what the teachers need."""

@@ -43,7 +43,7 @@ from consilience.students._passes import plan_passes
 from consilience.students._threads import multiplications_per_row
 from consilience.students._training import run
 from consilience.students.network import Network
-from consilience.teachers.base import summary
+from consilience.teachers.outputs import summary
 
 RESTARTS = 3
 """How often the workers are started again after one of them died."""

@@ -17,7 +17,7 @@ from consilience._progress import Progress
 from consilience.exceptions import InvalidInputError
 from consilience.students._contexts import interrupts
 from consilience.students._rows import LazyRows, batches
-from consilience.teachers._networks import logits_of
+from consilience.teachers.torch import logits_of
 
 EPOCHS = 50
 """The most epochs of a student that does not say how many."""

@@ -25,7 +25,6 @@ from consilience.files.export import (
     TOLERANCE,
     check_export,
     finish,
-    with_input_type,
     write_model,
 )
 from consilience.files.preprocess import ImagePreprocess
@@ -162,8 +161,6 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
             metadata["feature_kinds"] = json.dumps(kinds)
         if self.encoder_ is not None:
             model = self.encoder_.prepend_to(model)
-        elif kinds is None:
-            model = with_input_type(model, example)
         model = finish(
             model,
             classes=self.classes_,
@@ -171,6 +168,7 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
             temperature=temperature,
             scores=self.student_.scores,
             metadata=metadata,
+            rows=example if self.encoder_ is None else None,
         )
         tolerance = TOLERANCE * max(10.0, temperature)  # probabilities to the power of the temperature
         check_export(model, example, kinds, self.predict_proba(self._example), tolerance)

@@ -85,7 +85,7 @@ def make_student(
     if made.random_state is None:
         made.random_state = random_state
     if made.scores == "logits":
-        from consilience.teachers._networks import check_device
+        from consilience.teachers.torch import check_device
 
         check_device(made.device)  # now: teachers may take hours before the student is trained
     return made

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from consilience._validation import check_count
 from consilience.exceptions import InvalidInputError
 from consilience.students._rows import CHECKED, LazyRows, batches
-from consilience.teachers._networks import logits_of
+from consilience.teachers.torch import logits_of
 
 
 class Standardize(nn.Module):

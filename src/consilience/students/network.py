@@ -34,7 +34,7 @@ from consilience.students._threads import multiplications_per_row, torch_threads
 from consilience.students._validation_rows import Validation, check_pair, read_codes
 from consilience.students.estimator import Student
 from consilience.students.modules import Standardize, call_factory, check_output, default_module
-from consilience.teachers._networks import check_device, logits_of
+from consilience.teachers.torch import check_device, logits_of
 
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     # fused: one step for all weights at once

@@ -12,7 +12,7 @@ from consilience.exceptions import InvalidInputError
 from consilience.files.card import date_now, figures, jsonable, rows_sha256, settings_of
 from consilience.students.estimator import student_name
 from consilience.teachers import Teacher
-from consilience.teachers.model_folder import source_sha256
+from consilience.teachers.folders import source_sha256
 
 MOST_NAMES = 100_000
 """With more classes of all teachers together, a card has only their numbers: the size of cards is limited."""

@@ -21,7 +21,6 @@ from consilience._version import __version__
 from consilience.exceptions import ConsilienceError, InvalidInputError
 from consilience.files.disk import file_sha256
 from consilience.students.loaded import LoadedClassifier, load
-from consilience.teachers.feeds import cast
 from consilience.teachers.inference_protocol import (
     DATATYPES,
     HEADER,
@@ -31,6 +30,7 @@ from consilience.teachers.inference_protocol import (
     decode,
     encode,
 )
+from consilience.teachers.inputs import cast
 from consilience.teachers.onnx import Onnx
 
 __all__ = ["ModelServer", "ServedModel"]

@@ -21,12 +21,11 @@ from consilience.files.disk import file_sha256
 from consilience.files.ngram_model import read_model
 from consilience.students.loaded import LoadedClassifier
 from consilience.teachers import as_teacher
-from consilience.teachers.address import address_name, is_address
-from consilience.teachers.base import Input
-from consilience.teachers.model_folder import source_sha256
-from consilience.teachers.onnx import Onnx
-from consilience.teachers.onnx_files import load_safely
+from consilience.teachers.folders import source_sha256
+from consilience.teachers.inputs import Input
+from consilience.teachers.onnx import Onnx, load_safely
 from consilience.teachers.onnx_graph import parse_names
+from consilience.teachers.remote import address_name, is_address
 
 __all__ = ["Check", "Verification", "verify_model"]
 

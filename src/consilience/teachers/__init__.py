@@ -16,11 +16,10 @@ from consilience.teachers.onnx import Onnx
 from consilience.teachers.outputs import Observed
 from consilience.teachers.precomputed import HardLabels, Precomputed
 from consilience.teachers.remote import Remote
-from consilience.teachers.sentences import encode_sentences, save_sentence_head
-from consilience.teachers.sklearn import Sklearn
-from consilience.teachers.skops import Skops
+from consilience.teachers.sklearn import Sklearn, Skops
 from consilience.teachers.text_model import TextModel
 from consilience.teachers.torch import Torch
+from consilience.teachers.transformers import encode_sentences, save_sentence_head
 
 __all__ = [
     "Function",

@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from asyncio import CancelledError
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -20,23 +18,25 @@ from consilience._images import differ_in_size
 from consilience._tables import as_values
 from consilience._validation import n_rows, take_rows
 from consilience._words import shorten
-from consilience.exceptions import ConsilienceError, InvalidInputError, LabelSpaceError, TeacherError
+from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import Card, find_card
 from consilience.files.disk import opened
 from consilience.files.preprocess import ImagePreprocess
 from consilience.labels import class_list
-from consilience.options import (
-    Check,
-    Options,
-    anything,
-    choice,
-    count,
-    number,
-    option,
-    with_parameters,
-)
+from consilience.options import Check, Options, anything, choice, count, number, option, with_parameters
 from consilience.rows import join_rows
-from consilience.teachers.outputs import SUM_TOLERANCE, Observed, Output, ScoreReader, read_features
+from consilience.teachers.inputs import Input
+from consilience.teachers.outputs import (
+    SUM_TOLERANCE,
+    Observed,
+    Output,
+    ScoreReader,
+    describe,
+    ensure,
+    foreign,
+    in_the_name_of,
+    read_features,
+)
 
 SMOOTHING = 0.001
 PREPARED_BYTES = 2**26
@@ -73,24 +73,6 @@ class TeacherLike(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Input:
-    """What a model takes.
-
-    Attributes
-    ----------
-    name : str
-    dtype : str
-        Such as ``"float32"``; ``"text"`` for texts, ``"image"`` for images of any size.
-    shape : tuple of int or None
-        None where any length will do, such as that of a batch.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int | None, ...]
-
-
 class Teacher(ABC):
     """A classifier that can be asked for logits: what `as_teacher` returns.
 
@@ -115,6 +97,10 @@ class Teacher(ABC):
         as they are.
     file : Path or None
         The file that it was made of.
+    inputs : tuple of Input or None
+        What it takes, as far as its file says.
+    column_kinds : mapping
+        What columns of a table hold, such as ``"text"``, by name and as far as its file says.
 
     Examples
     --------
@@ -132,6 +118,8 @@ class Teacher(ABC):
     n_jobs: int = 1
     smoothing: float = SMOOTHING
     class_centres: NDArray[np.float64] | None = None
+    inputs: tuple[Input, ...] | None = None
+    column_kinds: Mapping[Any, str] = MappingProxyType({})
 
     @abstractmethod
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
@@ -163,27 +151,14 @@ class Teacher(ABC):
         return None
 
     @property
-    def inputs(self) -> tuple[Input, ...] | None:
-        """What it takes, as far as its file says."""
-        return None
-
-    @property
-    def column_kinds(self) -> Mapping[Any, str]:
-        """What columns of a table hold, such as ``"text"``, by name and as far as its file says."""
-        return {}
-
-    @property
     def output(self) -> str | None:
         """What it gives before it is read as logits, as far as is known."""
         return None
 
     @property
     def settled(self) -> bool:
-        """Whether it is known how to read the scores. If not, the first batch is larger."""
+        """Whether it is known how to read the scores; until then, there is no fingerprint."""
         return True
-
-    def settle(self, X: Any) -> None:  # noqa: B027  (nothing to do by default)
-        """Decide from some rows how to read the scores. Called before `fingerprint` is read."""
 
     def check_rows(self, X: Any) -> None:  # noqa: B027  (nothing to do by default)
         """Raise if X cannot be the rows that the outputs belong to, for outputs of the rows of one X."""
@@ -201,17 +176,16 @@ class Teacher(ABC):
 
 def filled_text(name: str, value: Any) -> Any:
     """Return None, or a text that is not empty; the check of an option."""
-    if value is not None and (not isinstance(value, str) or not value):
-        raise InvalidInputError("{argument} must be a text that is not empty.", argument=name, value=value)
-    return value
+    if value is None or (isinstance(value, str) and value):
+        return value
+    raise InvalidInputError("{argument} must be a text that is not empty.", argument=name, value=value)
 
 
 def _images(name: str, value: Any) -> Any:
-    if value is not None and not isinstance(value, ImagePreprocess):
-        raise InvalidInputError(
-            "{argument} must be an ImagePreprocess of consilience.teachers.", argument=name, value=value
-        )
-    return value
+    if value is None or isinstance(value, ImagePreprocess):
+        return value
+    what = "{argument} must be an ImagePreprocess of consilience.teachers."
+    raise InvalidInputError(what, argument=name, value=value)
 
 
 class TeacherOptions(Options):
@@ -269,7 +243,7 @@ class Adapter(Teacher):
     _tolerance = SUM_TOLERANCE  # how far from one the sum of a row's probabilities may be
     _takes_arrays = False  # whether it takes arrays, which images of different sizes do not make
     _gives_costs = False
-    preprocess: ImagePreprocess | None = None
+    _embeds_batches = False  # whether a function given as embed= is called by `_run`
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -283,31 +257,23 @@ class Adapter(Teacher):
         given = options.output if output is None else output
         if given == "labels" or (given == "costs" and not self._gives_costs):
             only = "files of hard labels" if given == "labels" else "functions"
-            raise TeacherError(
-                name,
-                f"gives scores; {{argument}} is for arrays and {only}. Drop it.",
-                argument="output",
-                value=given,
-            )
+            problem = f"gives scores; {{argument}} is for arrays and {only}. Drop it."
+            raise TeacherError(name, problem, argument="output", value=given)
         self.name, self.classes, self.smoothing = name, classes, options.smoothing
         self._embed, self._version, self._columns = options.embed, options.fingerprint, options.columns
-        self.preprocess = getattr(options, "preprocess", None)
+        self.preprocess: ImagePreprocess | None = getattr(options, "preprocess", None)
         self._reader = ScoreReader(name, len(classes), given, options.floor, self._tolerance)
 
     @abstractmethod
-    def _run(self, X: Any, rows: int, *, scores: bool, features: bool) -> tuple[Any, Any]:
-        """Return raw scores (n, k) and features (n, d) of the `rows` > 0 rows of X, each if it is asked for.
+    def _run(self, X: Any, rows: int, features: bool) -> tuple[Any, Any]:
+        """Return raw scores (n, k) of the `rows` > 0 rows of X, and features (n, d) or None.
 
-        Features are asked for only where `_embeddable` holds.
+        Features need not be found where they are not asked for.
         """
 
     def _embeddable(self) -> bool:
         """Tell whether there are features, as far as is known before a row is seen."""
         return self._embed is not None
-
-    def _width(self) -> int:
-        """Return the number of features as far as it is known, for an X without rows."""
-        return 0 if self.class_weights is None else self.class_weights.shape[1]
 
     def _model_fingerprint(self) -> str | None:
         """Return what identifies the model's content, or None."""
@@ -316,12 +282,11 @@ class Adapter(Teacher):
     @property
     def fingerprint(self) -> str | None:
         """A text that changes whenever the outputs may change; None if that cannot be known."""
+        content = None
         if self._version is not None:
             # with name and classes: two functions may both be called "v1"
-            content: str | None = f"given {self._version} {self.name} {self.classes.tolist()}"
-        elif callable(self._embed):  # a function has no content that could be compared
-            content = None
-        else:
+            content = f"given {self._version} {self.name} {self.classes.tolist()}"
+        elif not callable(self._embed):  # a function has no content that could be compared
             content = self._model_fingerprint()
         if content is None or not self.settled:  # until a batch decides what the scores are
             return None
@@ -334,34 +299,36 @@ class Adapter(Teacher):
             facts.append(json.dumps(self.preprocess.to_dict(), sort_keys=True))
         return hashlib.blake2b("\0".join(facts).encode(), digest_size=32).hexdigest()
 
-    def _look(self, X: Any, *, scores: bool = False, features: bool = False) -> tuple[Any, Any]:
-        """Return raw scores and checked features of one pass over the model, each if it is asked for."""
+    def _look(self, X: Any, features: bool) -> tuple[Any, Any]:
+        """Return raw scores and, if asked for, checked features of one pass over the model."""
         X = read_rows(as_values(X))
         rows, features = n_rows(X), features and self._embeddable()
-        if not scores and not features:
-            return None, None
         if rows == 0:  # scikit-learn and many others refuse an empty X
-            return np.empty((0, len(self.classes))), np.empty((0, self._width())) if features else None
+            width = 0 if self.class_weights is None else self.class_weights.shape[1]
+            return np.empty((0, len(self.classes))), np.empty((0, width)) if features else None
+        own = features and (self._embeds_batches or not callable(self._embed))
+        scores, seen = [], []
         with foreign(self.name, f"failed on {describe(X)}"):
-            X = X if self._columns is None else take_columns(X, self._columns, self.name)
-            parts = [
-                self._run(part, count, scores=scores, features=features)
-                for part, count in self._prepared(X, rows)
-            ]
-            raw = join_rows([part for part, _ in parts]) if scores else None
-            found = [part for _, part in parts if part is not None]
-            seen = join_rows(found) if features and len(found) == len(parts) else None
-        return raw, None if seen is None else read_features(seen, rows, self.name)
+            if self._columns is not None:
+                X = take_columns(X, self._columns, self.name)
+            for part, count in self._prepared(X, rows):
+                given, found = self._run(part, count, own)
+                scores.append(given)
+                seen.append(self._embed(part) if features and not own else found)
+            raw = join_rows(scores)
+            known = features and all(found is not None for found in seen)
+            embeddings = read_features(join_rows(seen), rows, self.name) if known else None
+        return raw, embeddings
 
     def _prepared(self, X: Any, rows: int) -> Iterator[tuple[Any, int]]:
         """Yield rows as the model takes them, and their number; images are prepared part by part."""
         if self.preprocess is None:
-            if self._takes_arrays and differ_in_size(X):
-                raise TeacherError(
-                    self.name,
-                    "takes an array, and X has images of several sizes. Say how it wants them: under "
-                    '"preprocess" on its card, or with preprocess=ImagePreprocess(size=...).',
-                )
+            ensure(
+                not self._takes_arrays or not differ_in_size(X),
+                self.name,
+                "takes an array, and X has images of several sizes. Say how it wants them: under "
+                '"preprocess" on its card, or with preprocess=ImagePreprocess(size=...).',
+            )
             yield X, rows
             return
         size = max(1, PREPARED_BYTES // self.preprocess.row_bytes)
@@ -375,7 +342,7 @@ class Adapter(Teacher):
 
     def raw_scores(self, X: Any) -> Any:
         """Return what the model itself gives (n, k): logits or probabilities, not yet checked."""
-        return self._look(X, scores=True)[0]
+        return self._look(X, features=False)[0]
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return logits (n, k), float64; a row of NaN where the teacher abstains."""
@@ -383,12 +350,12 @@ class Adapter(Teacher):
 
     def observe(self, X: Any) -> Observed:
         """Return logits and embeddings of one pass over the model."""
-        raw, features = self._look(X, scores=True, features=True)
+        raw, features = self._look(X, features=True)
         return Observed(self._reader.read(raw, n_rows(as_values(X))), features)
 
     def embed(self, X: Any) -> NDArray[Any] | None:
         """Return features (n, d), or None where there are none."""
-        features: NDArray[Any] | None = self._look(X, features=True)[1]
+        features: NDArray[Any] | None = self._look(X, features=True)[1] if self._embeddable() else None
         return features
 
     @property
@@ -401,27 +368,11 @@ class Adapter(Teacher):
         """Whether it is known what the scores are."""
         return self._reader.output != "auto"
 
-    def settle(self, X: Any) -> None:
-        """Decide from some rows what the scores are, unless that is known. The fingerprint depends on it."""
-        if not self.settled:
-            self.predict_logits(X)
-
     def _take_card(self, file: Path, card: Card | None) -> None:
         """Remember the file that the teacher was made of, and the centres on its card."""
         self.file = file.absolute()
         if card is not None and card.centres is not None:
             self.class_centres = np.asarray(card.centres, dtype=np.float64)
-
-
-@contextmanager
-def foreign(name: str, problem: str) -> Iterator[None]:
-    """Turn whatever foreign code raises, panics included, into an error of the teacher: '`problem`: what'."""
-    try:
-        yield
-    except (ConsilienceError, KeyboardInterrupt, SystemExit, GeneratorExit, CancelledError):
-        raise
-    except BaseException as error:  # a panic of Rust is no Exception
-        raise TeacherError(name, f"{problem}: {summary(error)}") from error
 
 
 def open_source(path: Any, name: str | None, options: TeacherOptions) -> tuple[Path, str, Card | None]:
@@ -431,18 +382,15 @@ def open_source(path: Any, name: str | None, options: TeacherOptions) -> tuple[P
     """
     source = Path(path)
     shown = teacher_name(name, source.stem)
-    try:
-        with opened(source, links=True):
-            pass
-    except InvalidInputError as error:
-        raise TeacherError(shown, f"cannot be used: {error}") from error
+    with in_the_name_of(shown), opened(source, links=True):
+        pass
     card = find_card(source)
     if card is not None:
         shown = name or card.name
-        if options.output == "auto" and card.output is not None:
-            options.output = card.output
-        if isinstance(options, ModelOptions) and options.preprocess is None:
-            options.preprocess = card.preprocess
+        if options.output == "auto":
+            options.output = card.output or "auto"
+        if isinstance(options, ModelOptions):
+            options.preprocess = options.preprocess or card.preprocess
     return source, shown, card
 
 
@@ -461,11 +409,8 @@ def take_columns(X: Any, columns: Any, name: str) -> Any:
 
 def class_array(values: ArrayLike, name: str) -> NDArray[Any]:
     """Return classes as a 1-D array, or raise in the teacher's name."""
-    try:
-        with foreign(name, "has classes that cannot be read. Give a list of names"):
-            return np.asarray(class_list(values))
-    except LabelSpaceError as error:
-        raise TeacherError(name, f"cannot be used: {error}") from error
+    with in_the_name_of(name), foreign(name, "has classes that cannot be read. Give a list of names"):
+        return np.asarray(class_list(values))
 
 
 def own_or_given(
@@ -484,53 +429,31 @@ def own_or_given(
     """
     if own is None and given is None:
         about = f"is {what}, which " if what else ""
-        raise TeacherError(
-            name,
-            f"{about}does not name its classes. Give {{remedy}} one name per column.",
-            remedy="classes",
-        )
+        problem = f"{about}does not name its classes. Give {{remedy}} one name per column."
+        raise TeacherError(name, problem, remedy="classes")
     if own is None or given is None:
         return class_array(own if given is None else given, name)  # type: ignore[arg-type]  # one is there
     new = class_array(given, name)
     known = class_array(own, name) if binding else np.asarray(own)
-    if binding and len(new) != len(known):
-        raise TeacherError(
-            name,
-            f"has {len(known)} classes ({shorten(known, 5)}) and {{argument}} names {len(new)}. "
-            "Give one name per column, or drop {argument}.",
-            argument="classes",
-        )
-    if new.tolist() != known.tolist() and set(new.tolist()) == set(known.tolist()):
-        raise TeacherError(
-            name,
-            f"has the columns {shorten(known, 5)} and {{argument}} gives the same names in another order. "
-            "Drop {argument}, or give them in the order of the columns.",
-            argument="classes",
-        )
+    ensure(
+        not binding or len(new) == len(known),
+        name,
+        f"has {len(known)} classes ({shorten(known, 5)}) and {{argument}} names {len(new)}. "
+        "Give one name per column, or drop {argument}.",
+        argument="classes",
+    )
+    ensure(
+        new.tolist() == known.tolist() or {*new.tolist()} != {*known.tolist()},
+        name,
+        f"has the columns {shorten(known, 5)} and {{argument}} gives the same names in another order. "
+        "Drop {argument}, or give them in the order of the columns.",
+        argument="classes",
+    )
     return new
 
 
 def check_embed_function(embed: Any, name: str, otherwise: str = "") -> None:
     """Raise unless `embed` is None or a function; `otherwise` names what else it may be."""
-    if embed is not None and not callable(embed):
-        choices = f"{otherwise}, or a function" if otherwise else "a function"
-        raise TeacherError(
-            name,
-            f"has {{argument}}; give {choices} of X that returns features (n, d).",
-            argument="embed",
-            value=embed,
-        )
-
-
-def describe(X: Any) -> str:
-    """Say what X is, for a message."""
-    shape, kind = getattr(X, "shape", None), type(X).__name__
-    if shape is None:
-        return f"X, a {kind} of {len(X)}" if hasattr(X, "__len__") else f"a {kind}"
-    return f"X of shape {tuple(shape)} ({getattr(X, 'dtype', None) or kind})"
-
-
-def summary(error: BaseException, most: int = 300) -> str:
-    """Return the type and the first line of a foreign error."""
-    lines: Sequence[str] = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {(lines[0] if lines else 'no message')[:most]}"
+    choices = f"{otherwise}, or a function" if otherwise else "a function"
+    problem = f"has {{argument}}; give {choices} of X that returns features (n, d)."
+    ensure(embed is None or callable(embed), name, problem, argument="embed", value=embed)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,23 +14,8 @@ from scipy.special import log_softmax, logsumexp
 from consilience._words import shorten
 from consilience.exceptions import LabelSpaceError, TeacherError
 from consilience.labels import apply_aliases, class_list
-from consilience.teachers.base import Teacher, TeacherLike, class_array, describe, foreign
-from consilience.teachers.outputs import Observed, as_numbers
-
-
-class _Member:
-    """A member as the source has it, or else as `Teacher` has it."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, teacher: Renamed | None, owner: type) -> Any:
-        if teacher is None:
-            return self
-        found = getattr(teacher.source, self.name, None)
-        if found is None:
-            return getattr(super(Renamed, teacher), self.name)
-        return partial(teacher.called, found) if callable(found) else found
+from consilience.teachers.base import Teacher, TeacherLike, class_array
+from consilience.teachers.outputs import Observed, as_numbers, describe, ensure, foreign, in_the_name_of
 
 
 class Renamed(Teacher):
@@ -40,24 +24,26 @@ class Renamed(Teacher):
     Any other member of `Teacher` that the source has is used, too.
     """
 
-    embed: Any = _Member()
-    find_head: Any = _Member()
-    settle: Any = _Member()
-    release: Any = _Member()
-    check_rows: Any = _Member()
-    inputs: Any = _Member()
-    output: Any = _Member()
-    column_kinds: Any = _Member()
-    settled: Any = _Member()
+    _passed_on = frozenset(
+        {
+            *("batched", "check_rows", "class_centres", "column_kinds", "embed", "file", "smoothing"),
+            *("find_head", "fingerprint", "inputs", "n_jobs", "output", "release", "served", "settled"),
+        }
+    )
 
     def __init__(
         self, source: Teacher | TeacherLike, name: str | None = None, classes: NDArray[Any] | None = None
     ) -> None:
         self.source, self.name = source, name or str(source.name)
         self.classes = class_array(source.classes, self.name) if classes is None else classes
-        for member in ("batched", "smoothing", "class_centres", "file", "served"):
-            setattr(self, member, getattr(source, member, getattr(Teacher, member)))
-        self.n_jobs = int(getattr(source, "n_jobs", None) or 1)  # None, as in scikit-learn, is one
+
+    def __getattribute__(self, name: str) -> Any:
+        """Return a member as the source has it, or else as `Teacher` has it."""
+        passed_on = name in super().__getattribute__("_passed_on")
+        found = getattr(self.source, name, None) if passed_on else None
+        if found is None:
+            return super().__getattribute__(name)
+        return partial(self.called, found) if callable(found) else found
 
     def called(self, function: Callable[..., Any], *given: Any) -> Any:
         """Call a member of the source; what it raises is told in this teacher's name."""
@@ -73,10 +59,9 @@ class Renamed(Teacher):
 
     def observe(self, X: Any) -> Observed:
         """Return what the source observes, or its logits and embeddings."""
-        observe = getattr(self.source, "observe", None)
-        if observe is None:
+        if not hasattr(self.source, "observe"):
             return super().observe(X)
-        seen = self.called(observe, X)
+        seen = self.called(self.source.observe, X)
         return Observed(as_numbers(seen.logits, self.name), seen.embeddings)
 
     @property
@@ -84,12 +69,6 @@ class Renamed(Teacher):
         """The source's weights (k, d), or None."""
         found = getattr(self.source, "class_weights", None)
         return None if found is None else np.asarray(found)
-
-    @property
-    def fingerprint(self) -> str | None:
-        """The source's own, since its outputs are the same; None where it has none."""
-        found = getattr(self.source, "fingerprint", None)
-        return found if isinstance(found, str) else None
 
     def part(self, rows: slice | NDArray[np.intp]) -> Teacher | None:
         """Return a teacher of some rows, under this name; None if the source is asked by batches."""
@@ -110,6 +89,7 @@ class Regrouped(Renamed):
     Its embedding is the teacher's, but no layer gives the new logits, and no mean is that of a new class.
     """
 
+    _passed_on = Renamed._passed_on - {"class_centres", "fingerprint"}
     class_weights = None
 
     def __init__(
@@ -120,7 +100,7 @@ class Regrouped(Renamed):
         regroup: Callable[[NDArray[np.float64], NDArray[np.intp]], NDArray[np.float64]],
     ) -> None:
         super().__init__(source, classes=classes)
-        self._columns, self._regroup, self.class_centres = columns, regroup, None
+        self._columns, self._regroup = columns, regroup
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return the logits (n, c) of the new classes."""
@@ -137,7 +117,7 @@ class Regrouped(Renamed):
     @property
     def fingerprint(self) -> str | None:
         """A hash of the teacher's fingerprint and of the regrouping; None if the teacher has none."""
-        own = super().fingerprint
+        own = getattr(self.source, "fingerprint", None)
         facts = f"{self._regroup.__name__} {self._columns.tolist()} {own}"
         return None if own is None else hashlib.blake2b(facts.encode(), digest_size=32).hexdigest()
 
@@ -187,7 +167,7 @@ def rename_classes(teacher: Any, aliases: Mapping[Any, Any]) -> Teacher:
     """
     teacher = _checked(teacher, "aliases", aliases, "the teacher's name of a class to the name it is to have")
     _check_known(teacher, aliases, ", which aliases rename", " Drop what is not used.")
-    with _refused(teacher, "renamed"):
+    with in_the_name_of(teacher.name, "cannot be renamed: "):
         for new in aliases.values():
             class_list([new], "aliases")  # None, or a list, is no name
         renamed = apply_aliases(teacher.classes.tolist(), aliases, teacher.name)
@@ -232,23 +212,20 @@ def join_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
         teacher, "groups", groups, "the name of a joint class to a list of the teacher's classes"
     )
     joint: dict[Any, Any] = {}
-    with _refused(teacher, "joined like this"):
+    with in_the_name_of(teacher.name, "cannot be joined like this: "):
         for name, given in groups.items():
             members = _group(name, given)
             _check_known(teacher, members, f", which the group {name!r} names")
-            twice = [member for member in members if member in joint]
-            if twice:
-                raise TeacherError(
-                    teacher.name,
-                    f"has the class {twice[0]!r} in two groups, {joint[twice[0]]!r} and {name!r}. Drop one.",
-                )
-            joint.update(dict.fromkeys(members, name))
+            for member in members:
+                first = joint.setdefault(member, name)
+                problem = f"has the class {member!r} in two groups, {first!r} and {name!r}. Drop one."
+                ensure(first == name, teacher.name, problem)
         classes = teacher.classes.tolist()
-        kept = [value for value in classes if value in groups and joint.get(value) != value]
-        if kept:
-            raise TeacherError(
+        for value in classes:
+            ensure(
+                value not in groups or joint.get(value) == value,
                 teacher.name,
-                f"has a class {kept[0]!r} that is not in the group of that name. Add it to the group, or "
+                f"has a class {value!r} that is not in the group of that name. Add it to the group, or "
                 "rename the group.",
             )
         named = [joint.get(value, value) for value in classes]
@@ -293,7 +270,7 @@ def split_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
     """
     teacher = _checked(teacher, "groups", groups, "a class of the teacher to a list of those it covers")
     _check_known(teacher, groups, " to split")
-    with _refused(teacher, "split like this"):
+    with in_the_name_of(teacher.name, "cannot be split like this: "):
         covered = {name: _group(name, given) for name, given in groups.items()}
         own = enumerate(teacher.classes.tolist())
         finer = [(name, column) for column, value in own for name in covered.get(value, [value])]
@@ -306,31 +283,16 @@ def _checked(source: Any, what: str, given: object, expected: str) -> Teacher:
     from consilience.teachers.given import as_teacher  # which is made of this module, too
 
     teacher = as_teacher(source)
-    if not isinstance(given, Mapping):
-        raise TeacherError(
-            teacher.name,
-            f"cannot be changed: {what} is a {type(given).__name__}; give a mapping, from {expected}.",
-        )
+    found = f"cannot be changed: {what} is a {type(given).__name__}"
+    ensure(isinstance(given, Mapping), teacher.name, f"{found}; give a mapping, from {expected}.")
     return teacher
 
 
 def _check_known(teacher: Teacher, names: Iterable[Any], why: str, advice: str = "") -> None:
     classes = teacher.classes.tolist()
-    unknown = [name for name in names if name not in classes]
-    if unknown:
-        raise TeacherError(
-            teacher.name,
-            f"has no class {shorten(map(repr, unknown), 5)}{why}; its classes are {shorten(classes, 5)}."
-            f"{advice}",
-        )
-
-
-@contextmanager
-def _refused(teacher: Teacher, what: str) -> Iterator[None]:
-    try:
-        yield
-    except LabelSpaceError as error:
-        raise TeacherError(teacher.name, f"cannot be {what}: {error}") from None
+    unknown = shorten((repr(name) for name in names if name not in classes), 5)
+    known = f"its classes are {shorten(classes, 5)}."
+    ensure(not unknown, teacher.name, f"has no class {unknown}{why}; {known}{advice}")
 
 
 def _group(name: Any, given: Any) -> list[Any]:

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
 from joblib.hashing import NumpyHasher  # type: ignore[import-untyped]
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _STATE = ("_parameters", "_buffers", "_modules", *_HOOKS)
-_WRAPPERS = (staticmethod, classmethod)
 _CONSTANTS = (bool, int, float, complex, str, bytes, tuple, FunctionType, list, dict)
 
 
@@ -44,39 +44,44 @@ class _Content(NumpyHasher):  # type: ignore[misc]
     def save(self, obj: Any) -> None:
         """Hash a value; what was made plain before, by its number, so that cycles end."""
         if id(obj) in self._seen:
-            obj = "again", self._seen[id(obj)][0]
+            plain = "again", self._seen[id(obj)][0]
         else:
             plain = _plain(obj)
             if plain is not obj:
                 self._seen[id(obj)] = len(self._seen), obj
-            obj = plain
-        super().save(obj)
+        super().save(plain)
 
 
 def _plain(value: Any) -> Any:
     """Return plain values in place of code, of tensors and of modules; all else as it is."""
-    if isinstance(value, FunctionType):
-        return _function(value)
-    if isinstance(value, type):
-        return _class(value)
-    if isinstance(value, CodeType):
-        return value.co_code, value.co_names, value.co_consts
-    if isinstance(value, property | weakref.ref | ModuleType):
-        inner = value.fget if isinstance(value, property) else None
-        inner = value() if isinstance(value, weakref.ref) else inner
-        return type(value).__name__, inner or getattr(value, "__name__", None)
-    if isinstance(value, _WRAPPERS):
-        return type(value).__name__, value.__func__
-    if isinstance(value, frozenset):
-        return set(value)
+    match value:
+        case FunctionType():
+            return _function(value)
+        case type():
+            return _class(value)
+        case CodeType():
+            return value.co_code, value.co_names, value.co_consts
+        case property():
+            return "property", value.fget
+        case weakref.ref():
+            return "reference", value()
+        case ModuleType():
+            return "module", value.__name__
+        case staticmethod() | classmethod():
+            return type(value).__name__, value.__func__
+        case frozenset():
+            return set(value)
     return _torch(value) if "torch" in sys.modules else value
 
 
 def _function(function: FunctionType) -> tuple[Any, ...]:
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    found = [] if is_installed(function.__module__) else _names(function.__code__)
-    named = {name: function.__globals__[name] for name in found if name in function.__globals__}
-    used = {name: value for name, value in named.items() if isinstance(value, _CONSTANTS) or _is_array(value)}
+    found = set[str]() if is_installed(function.__module__) else _names(function.__code__)
+    used = {
+        name: value
+        for name, value in function.__globals__.items()
+        if name in found and isinstance(value, (*_CONSTANTS, np.ndarray, np.generic))
+    }
     return (
         *("function", function.__module__, function.__qualname__, function.__code__),
         *(function.__defaults__, function.__kwdefaults__, cells, used),
@@ -96,28 +101,32 @@ def _class(kind: type) -> tuple[Any, ...]:
 def _torch(value: Any) -> Any:
     import torch
 
-    if isinstance(value, torch.Tensor):
-        flat = value.detach().cpu().contiguous().reshape(-1)
-        data = flat.view(torch.uint8).numpy() if flat.numel() else None
-        return "tensor", str(value.dtype), tuple(value.shape), data
-    if isinstance(value, torch.jit.ScriptModule):
-        return value.save_to_buffer()
-    if not isinstance(value, torch.nn.Module):
-        return value
-    own = type(value).__module__.partition(".")[0] == "torch"
+    match value:
+        case torch.Tensor():
+            flat = value.detach().cpu().contiguous().reshape(-1)
+            data = flat.view(torch.uint8).numpy() if flat.numel() else None
+            return "tensor", str(value.dtype), tuple(value.shape), data
+        case torch.jit.ScriptModule():
+            return value.save_to_buffer()
+        case torch.nn.Module():
+            return type(value), _state(value)
+    return value
+
+
+def _state(module: Any) -> dict[str, Any]:
+    """Return what a module holds, without what follows from the rest."""
+    import torch
+
+    own = type(module).__module__.partition(".")[0] == "torch"
     ignored = vars(torch.nn.Module()).keys() - set(_STATE)
     # the private state of torch's own modules follows from the rest
     kept = {
         key: entry
-        for key, entry in vars(value).items()
+        for key, entry in vars(module).items()
         if key not in ignored and not (own and key.startswith("_") and key not in _STATE)
     }
     # the keys of hooks count all hooks of the process, so leave them out
-    return type(value), {key: list(kept[key].values()) if key in _HOOKS else kept[key] for key in kept}
-
-
-def _is_array(value: Any) -> bool:
-    return type(value).__module__ == "numpy" and hasattr(value, "dtype")
+    return {key: list(entry.values()) if key in _HOOKS else entry for key, entry in kept.items()}
 
 
 def is_installed(module: str | None) -> bool:
@@ -137,7 +146,7 @@ def _installed_folders() -> frozenset[str]:
     return frozenset(paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
-def _names(code: CodeType) -> list[str]:
+def _names(code: CodeType) -> set[str]:
     """Return the names that a function and its inner functions may look up."""
-    inner = [name for part in code.co_consts if isinstance(part, CodeType) for name in _names(part)]
-    return sorted({*code.co_names, *inner})
+    inner = [_names(part) for part in code.co_consts if isinstance(part, CodeType)]
+    return set(code.co_names).union(*inner)

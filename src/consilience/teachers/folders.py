@@ -1,30 +1,56 @@
 """Model folders as teachers: of transformers, of sentence-transformers with a head, or of timm.
 
-Nothing in a folder is imported, unpickled or run, nothing is downloaded, and no file outside it is read.
+A folder comes from strangers, and its files are checked as data before a library sees any of them. Links,
+pickled weights, weights elsewhere, code, and settings that would fetch something are refused; what is left
+goes to the library's own loader. Nothing is downloaded, and no file outside the folder is read.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import require
 from consilience._words import shorten
-from consilience.exceptions import TeacherError
-from consilience.files.card import find_folder_card
+from consilience.exceptions import TeacherError, UnsafeFileError, shown
+from consilience.files.card import FOLDER_CARD, Card, find_folder_card
+from consilience.files.disk import file_sha256, read_bytes
+from consilience.files.strict_json import Reader, mapping, parse_json, record, text
 from consilience.options import choice, option, takes
-from consilience.teachers.base import Adapter, Input, Teacher, teacher_name
-from consilience.teachers.model_folder import CONFIG, MODULES, PICKLES, Batches, Folder, list_files
-from consilience.teachers.sentences import Sentences
-from consilience.teachers.timm import Timm
-from consilience.teachers.torch import Torch, TorchOptions, check_layer, check_runs_on
-from consilience.teachers.transformers import Checkpoint
+from consilience.teachers.base import Adapter, Teacher, own_or_given, teacher_name
+from consilience.teachers.inputs import Input
+from consilience.teachers.outputs import ensure, foreign, in_the_name_of
+from consilience.teachers.torch import Torch, TorchOptions, check_device, check_layer
+
+CONFIG, MODULES, TOKENIZER = "config.json", "modules.json", "tokenizer.json"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
+"""Endings of files that can hold pickled objects."""
+MAX_JSON = 16 * 2**20
+MAX_FILES = 10_000
+_PLACEHOLDER = re.compile(r"LABEL_\d+")  # what libraries call a class that nobody has named
+_WEIGHTS, _SHARDS = "model.safetensors", "model.safetensors.index.json"
+_READ = (".json", ".safetensors", ".txt", ".model")
+_SETTINGS = {
+    *(CONFIG, MODULES, "tokenizer_config.json", "preprocessor_config.json", "processor_config.json"),
+    *("sentence_bert_config.json", "config_sentence_transformers.json"),
+}
+_CODE = ("auto_map", "trust_remote_code")
+_ELSEWHERE = ("transformers_weights", "distributed_config", "use_pretrained_backbone")
+_IMPLEMENTATIONS = (None, True, False, "eager", "sdpa")  # others are packages, or kernels of a hub
+_SHARD = text(200, like=r"[^/\\:]+\.safetensors", says="a .safetensors file, named without any path")
+_INDEX = record({"weight_map": mapping(_SHARD, 10**6, least=1)}, needs=["weight_map"], others=True)
+
 
 # what other folders hold, by a file in them, and what to do about it
 _ADVICE = {
@@ -75,37 +101,36 @@ class ModelFolder(Torch):
     ) -> None:
         where = Path(path).absolute()
         card = find_folder_card(where)
-        shown = teacher_name(name, where.name if card is None else card.name)
+        title = teacher_name(name, where.name if card is None else card.name)
         try:
-            self._folder = Folder(where, shown, list_files(where, shown), card)
+            self._folder = Folder(where, title, list_files(where, title), card)
         except OSError as error:
-            raise TeacherError(shown, f"cannot be read from {where}: {error.strerror}.") from error
+            raise TeacherError(title, f"cannot be read from {where}: {error.strerror}.") from error
         make = kind_of(self._folder)
         self._folder.check_settings()
         kind = self._kind = make(self._folder)
-        if options.output == "auto" and card is not None and card.output is not None:
-            options.output = card.output
+        if options.output == "auto" and card is not None:
+            options.output = card.output or "auto"
         # timm gets prepared images; others prepare their rows themselves
-        self._takes_arrays = isinstance(kind, Timm)
-        if isinstance(kind, Timm):
+        self._takes_arrays = self._embeds_batches = kind.rows is None
+        if kind.rows is None:
             known = None if card is None else card.preprocess
             options.preprocess = options.preprocess or known or kind.images()
-        elif options.preprocess is not None:
-            raise TeacherError(
-                shown,
-                "prepares its rows as the folder says; {argument} is for networks of timm. Drop it.",
-                argument="preprocess",
-            )
+        else:
+            self.inputs = (Input("X", kind.rows, (None,)),)
+            problem = "prepares its rows as the folder says; {argument} is for networks of timm. Drop it."
+            ensure(options.preprocess is None, title, problem, argument="preprocess")
         self._device, self._batch_size = options.device or "cpu", options.batch_size
-        check_runs_on(self._device, shown)
+        with in_the_name_of(title, "cannot run: "):
+            check_device(self._device)
         half = options.half
         if half is None:  # a processor is slower in half precision, and weights in full may need it
             half = not self._device.startswith("cpu") and kind.saved in _HALF
         # bfloat16 has the range of float32, so it never overflows
-        self._dtype = "float32" if not half else kind.saved if kind.saved in _HALF else "bfloat16"
+        self._dtype = (kind.saved if kind.saved in _HALF else "bfloat16") if half else "float32"
         self._signature = self._folder.signature()
         found = self._folder.classes(kind.own, kind.columns, classes)
-        Adapter.__init__(self, shown, found, options, output="logits" if options.output == "auto" else None)
+        Adapter.__init__(self, title, found, options, output="logits" if options.output == "auto" else None)
         self._take_card(where, card if card is not None and card.embed == options.embed else None)
 
     @property
@@ -116,10 +141,8 @@ class ModelFolder(Torch):
         """Return the network and what prepares its rows; they stay in memory until `release`."""
         if self._loaded is None:
             torch = require("torch", extra="hf", purpose="A model folder")
-            if self._folder.signature() != self._signature:
-                raise TeacherError(
-                    self.name, f"has changed: files in {self._folder.path} are others now. Open it again."
-                )
+            problem = f"has changed: files in {self._folder.path} are others now. Open it again."
+            ensure(self._folder.signature() == self._signature, self.name, problem)
             network, batches = self._kind.load(self._device, getattr(torch, self._dtype))
             check_layer(network, self._embed, self.name)
             self._loaded = network.eval(), batches
@@ -130,23 +153,13 @@ class ModelFolder(Torch):
         """Free the memory of the network; it is loaded again when it is needed."""
         self._loaded = self._head = None
 
-    def _run(self, X: Any, rows: int, *, scores: bool, features: bool) -> tuple[Any, Any]:
-        outside = callable(self._embed) and not self._takes_arrays  # a function of what people give
-        raw, seen = super()._run(X, rows, scores=scores, features=features and not outside)
-        return raw, self._embed(X) if features and outside else seen
-
-    def _batches(self, torch: Any, X: Any, rows: int) -> Iterator[tuple[Any, Any, Any]]:
+    def _batches(self, X: Any, rows: int) -> Iterator[tuple[Any, Any, Any]]:
         prepare = self._ready()[1]
         if prepare is None:
-            yield from super()._batches(torch, X, rows)
+            yield from super()._batches(X, rows)
         else:
             for places, given, named in prepare(X, self._batch_size):
                 yield np.arange(rows)[places], given, named
-
-    @property
-    def inputs(self) -> tuple[Input, ...] | None:
-        """A list of texts, or images of any size."""
-        return None if isinstance(self._kind, Timm) else (Input("X", self._kind.rows, (None,)),)
 
     def randomised(self, seed: int) -> Teacher | None:
         """Return a teacher of the same structure with random weights, if it is a plain network of timm."""
@@ -168,22 +181,25 @@ class ModelFolder(Torch):
         return {key: value for key, value in super().__getstate__().items() if key != "_loaded"}
 
 
-def kind_of(folder: Folder) -> type[Checkpoint | Sentences | Timm]:
+def kind_of(folder: Folder) -> Any:
     """Tell what a folder holds, or say what to do with it.
 
     - ``modules.json``: an encoder of sentence-transformers;
     - ``config.json`` with ``architecture`` (one): a network of timm, also in the wrapper of transformers;
     - ``config.json`` with ``model_type`` or ``architectures``: a checkpoint of transformers.
     """
+    # here, because they are made of this module, too
+    from consilience.teachers.timm import Timm
+    from consilience.teachers.transformers import Checkpoint, Sentences
+
     # an adapter has no config.json of its own, or one of the model that it is for
     for file, what in _ADVICE.items():
-        if file in folder.files and (file == "adapter_config.json" or CONFIG not in folder.files):
-            raise TeacherError(folder.name, f"is a folder with {file}: {what}.")
+        other = file in folder.files and (file == "adapter_config.json" or CONFIG not in folder.files)
+        ensure(not other, folder.name, f"is a folder with {file}: {what}.")
     if MODULES in folder.files:
         return Sentences
     config = folder.json(CONFIG)
-    if not isinstance(config, dict):
-        raise TeacherError(folder.name, f"cannot be used: {CONFIG} must hold a JSON object.")
+    ensure(isinstance(config, dict), folder.name, f"cannot be used: {CONFIG} must hold a JSON object.")
     if "architecture" in config and config.get("model_type") in (None, "timm_wrapper"):
         return Timm
     if "model_type" in config or "architectures" in config:
@@ -191,18 +207,16 @@ def kind_of(folder: Folder) -> type[Checkpoint | Sentences | Timm]:
     files = sorted(folder.files)
     models = [file for file in files if file.lower().endswith((".onnx", ".npz", ".skops"))]
     pickled = [file for file in files if file.lower().endswith(PICKLES)]
-    holds = shorten(map(repr, models or pickled or files), 3) if files else "nothing"
+    holds = shorten(map(repr, models or pickled or files), 3) or "nothing"
+    what = (
+        f"A model folder has a {CONFIG} (of transformers or timm) or a {MODULES} (of sentence-transformers)."
+    )
     if models:
         what = "Give the file itself."
     elif pickled:
         what = (
             "A pickle can run any code when it is opened. Export the model to ONNX, or save it as "
             f"safetensors with its {CONFIG}."
-        )
-    else:
-        what = (
-            f"A model folder has a {CONFIG} (of transformers or timm) or a {MODULES} (of "
-            "sentence-transformers)."
         )
     raise TeacherError(folder.name, f"is a folder that holds {holds}. {what}")
 
@@ -216,3 +230,172 @@ def hub_advice(source: str | os.PathLike[str]) -> str:
         f"is given as {text!r}, and there is no such folder here. If that is a model's name on a hub: "
         f"nothing is downloaded on its own. Fetch it (hf download {text} --local-dir FOLDER), and give that."
     )
+
+
+Batches = Callable[[Any, int], Iterator[tuple[Any, Sequence[Any], Mapping[str, Any]]]]
+"""Called with rows and the most of a batch; yields which rows they are, and a network's arguments."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A model folder whose files have been listed and checked.
+
+    Attributes
+    ----------
+    path : Path
+        Absolute.
+    name : str
+        The teacher's name, for messages.
+    files : frozenset of str
+        The paths of all files in it, relative and with slashes. Hidden ones are left out. None is a link.
+    card : Card or None
+        The card next to the folder, or else the one in it.
+    """
+
+    path: Path
+    name: str
+    files: frozenset[str]
+    card: Card | None = None
+
+    def json(self, file: str, reader: Reader | None = None) -> Any:
+        """Return what a JSON file of the folder holds, as a reader reads it; {} if there is none."""
+        if file not in self.files:
+            return {}
+        with in_the_name_of(self.name):
+            content = parse_json(read_bytes(self.path / file, file, most=MAX_JSON), file, foreign=True)
+        with in_the_name_of(self.name, f"cannot be used: {file}: "):
+            return content if reader is None else reader(content)
+
+    def check_settings(self) -> None:
+        """Raise where a setting asks for code, or for something that is not in the folder."""
+        for file in sorted(self.files):
+            waiting = [self.json(file)] if file.rpartition("/")[2] in _SETTINGS else []
+            while waiting:
+                entry = waiting.pop()
+                if isinstance(entry, list):
+                    waiting += entry
+                elif isinstance(entry, dict):
+                    waiting += entry.values()
+                    for key, value in entry.items():
+                        self._check_setting(file, key, value)
+
+    def _check_setting(self, file: str, key: str, value: Any) -> None:
+        kernel = key.endswith("_implementation") and value not in _IMPLEMENTATIONS
+        if key in _CODE and value:
+            problem = (
+                f"asks for code of its own ({key}), which is never run. If the library knows this kind of "
+                f"model by itself, remove {key} from the file; otherwise export the model to ONNX and give "
+                "the .onnx file."
+            )
+        elif kernel or (key in _ELSEWHERE and value):
+            problem = f"sets {key} to {shown(value)}, which is not in the folder. Remove it from the file."
+        else:
+            return
+        raise UnsafeFileError(f"{file} of {self.name!r} {problem}")
+
+    def weight_files(self, within: str = "") -> tuple[str, ...]:
+        """Return the safetensors files with the weights: one, or the shards that an index names.
+
+        Parameters
+        ----------
+        within : str
+            The subfolder, with a slash at its end.
+        """
+        if within + _WEIGHTS in self.files:
+            return (within + _WEIGHTS,)
+        shards = self.json(within + _SHARDS, _INDEX).get("weight_map", {})
+        found = sorted({within + shard for shard in shards.values()})
+        missing = [file for file in found or [within + _WEIGHTS] if file not in self.files]
+        pickled = sorted(file for file in self.files if file.lower().endswith(PICKLES))
+        ensure(
+            not (missing and pickled),
+            self.name,
+            f"has its weights only in {shorten(map(repr, pickled), 3)}: a pickle, which can run any code "
+            "when it is opened. Only safetensors are read. Fetch the safetensors of this model; or, if you "
+            "trust its source, load it once with transformers and call save_pretrained(NEW_FOLDER), which "
+            "writes them.",
+        )
+        problem = f"has no weights: {shorten(missing)} is missing. Fetch the folder again."
+        ensure(not missing, self.name, problem)
+        return tuple(found)
+
+    def check_tokenizer(self, within: str = "") -> None:
+        """Raise unless the tokenizer is a file of data."""
+        ensure(
+            within + TOKENIZER in self.files,
+            self.name,
+            f"has no {TOKENIZER}. Only this form of a tokenizer is read. Write it with "
+            "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER).",
+        )
+
+    def classes(self, own: Sequence[Any] | None, columns: int, given: ArrayLike | None) -> NDArray[Any]:
+        """Return the given classes, or the card's, or the folder's own unless they are placeholders."""
+        known = None if any(_PLACEHOLDER.fullmatch(str(name)) for name in own or ()) else own
+        known = known if self.card is None else self.card.classes
+        what = f"a folder with {columns} columns"
+        found = own_or_given(known, given, self.name, binding=False, what=what)
+        counts = f"has {columns} columns and {len(found)} classes ({shorten(found, 5)})"
+        problem = f"{counts}. Give {{remedy}} one name per column."
+        ensure(len(found) == columns, self.name, problem, remedy="classes")
+        return found
+
+    @contextmanager
+    def loaded_by(self, library: str, extra: str) -> Iterator[Any]:
+        """Import a library, and word whatever it raises while it loads the folder."""
+        try:
+            with foreign(self.name, f"cannot be loaded by {library}"):
+                yield require(library, extra=extra, purpose="A model folder")
+        except TeacherError as error:
+            if "torchvision" not in error.problem:
+                raise
+            hint = "Install the torchvision that was built for your torch."
+            raise TeacherError(self.name, f"{error.problem} {hint}") from error
+
+    @cached_property
+    def read(self) -> tuple[str, ...]:
+        """The files that a library may read, of which the fingerprint is made."""
+        return tuple(sorted(file for file in self.files - {FOLDER_CARD} if file.endswith(_READ)))
+
+    def signature(self) -> tuple[tuple[int, ...], ...]:
+        """Return what tells whether the files are still those that were checked; empty if one is gone."""
+        try:
+            stats = [(self.path / file).lstat() for file in self.read]
+        except OSError:
+            return ()
+        return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in stats)
+
+    def digest(self, files: Sequence[str]) -> str:
+        """Return a hash of the names and contents of files."""
+        total = hashlib.sha256()
+        for file in sorted(files):
+            total.update(f"{file}\0{file_sha256(self.path / file)}\n".encode())
+        return total.hexdigest()
+
+
+def list_files(folder: Path, name: str) -> frozenset[str]:
+    """Return the files of a folder and its subfolders, or raise where one is a link or no plain file."""
+    found = set[str]()
+    for place in folder.rglob("*"):
+        file, mode = place.relative_to(folder), place.lstat().st_mode
+        # hidden folders hold what downloads and version control left; nothing in them is read
+        if stat.S_ISDIR(mode) or any(part.startswith(".") for part in file.parts):
+            continue
+        if not stat.S_ISREG(mode):
+            kind = "a link" if stat.S_ISLNK(mode) else "no plain file"
+            raise UnsafeFileError(
+                f"{str(file)!r} in the folder of {name!r} is {kind}, which may lead outside the folder. Put "
+                "the file itself there: hf download NAME --local-dir FOLDER writes files, and cp -rL "
+                "copies what links lead to."
+            )
+        found.add(file.as_posix())
+        if len(found) > MAX_FILES:
+            raise TeacherError(name, f"is a folder of more than {MAX_FILES} files, which is no model.")
+    return frozenset(found)
+
+
+def source_sha256(path: Path) -> str:
+    """Return the checksum of a teacher's file, or of all files of a model folder but its card."""
+    if not path.is_dir():
+        return file_sha256(path)
+    files = list_files(path, path.name) - {FOLDER_CARD}
+    return Folder(path, path.name, files).digest(sorted(files))

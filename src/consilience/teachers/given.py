@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,17 +14,15 @@ from numpy.typing import ArrayLike
 from consilience._optional import is_instance_of
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.ngram_model import is_text_model
-from consilience.teachers.address import is_address
 from consilience.teachers.base import Teacher, TeacherLike, own_or_given, teacher_name
 from consilience.teachers.classes import Renamed
 from consilience.teachers.folders import ModelFolder, hub_advice
 from consilience.teachers.function import Function
 from consilience.teachers.onnx import Onnx
-from consilience.teachers.outputs import Output
+from consilience.teachers.outputs import Output, ensure
 from consilience.teachers.precomputed import is_array, stored_teacher
-from consilience.teachers.remote import Remote
-from consilience.teachers.sklearn import Sklearn, is_estimator
-from consilience.teachers.skops import Skops
+from consilience.teachers.remote import Remote, is_address
+from consilience.teachers.sklearn import Sklearn, Skops, is_estimator
 from consilience.teachers.text_model import TextModel, is_ngram_classifier
 from consilience.teachers.torch import Torch
 
@@ -48,15 +47,11 @@ def renamed(
     obj = getattr(obj, "teacher_", obj)
     teacher = obj if isinstance(obj, Teacher) else Renamed(obj)
     shown = teacher_name(name, teacher.name)
-    if output not in ("auto", "logits"):
-        raise TeacherError(
-            shown, "is a teacher already and gives logits; drop {argument}.", argument="output", value=output
-        )
-    given = [option for option, value in options.items() if value is not None]
-    if given:
-        raise TeacherError(
-            shown, "is a teacher already; give {argument} where it is made.", argument=given[0]
-        )
+    problem = "is a teacher already and gives logits; drop {argument}."
+    ensure(output in ("auto", "logits"), shown, problem, argument="output", value=output)
+    for option, value in options.items():
+        problem = "is a teacher already; give {argument} where it is made."
+        ensure(value is None, shown, problem, argument=option)
     if classes is None and shown == teacher.name:
         return teacher
     return Renamed(teacher, shown, own_or_given(teacher.classes, classes, shown))
@@ -167,30 +162,25 @@ def is_source(obj: Any) -> bool:
 
 
 def _maker(obj: Any, name: str | None) -> Maker:
-    if is_address(obj):
-        return Remote
-    path = isinstance(obj, str | os.PathLike)
-    suffix = Path(obj).suffix.lower() if path else ""
-    if suffix in _FILES:
-        return _FILES[suffix]
-    if path and os.fspath(obj) and os.path.isdir(obj):
-        return ModelFolder
-    if path:
-        raise TeacherError(
-            teacher_name(name, Path(obj).stem or str(obj)),
-            hub_advice(obj)
-            or f"is given as {os.fspath(obj)!r}; a teacher's file ends in {', '.join(_FILES)}, or it is a "
-            "model folder.",
-        )
-    for test, make in _OBJECTS:
-        if test(obj):
-            return make
     kind = type(obj).__name__
-    raise TeacherError(
-        teacher_name(name, kind),
+    make: Maker | None = None
+    problem = (
         f"is a {kind}, which is no classifier. Give a fitted classifier, a torch module, a path, a function "
-        "or an array; for a model that only has predict, give its predictions as an array.",
+        "or an array; for a model that only has predict, give its predictions as an array."
     )
+    if is_address(obj):
+        make = Remote
+    elif isinstance(obj, str | os.PathLike):
+        path, text = Path(obj), os.fspath(obj)
+        kind = path.stem or str(obj)
+        make = _FILES.get(path.suffix.lower(), ModelFolder if text and path.is_dir() else None)
+        endings = f"a teacher's file ends in {', '.join(_FILES)}, or it is a model folder."
+        problem = hub_advice(obj) or f"is given as {text!r}; {endings}"
+    else:
+        make = next((maker for test, maker in _OBJECTS if test(obj)), None)
+    if make is None:
+        raise TeacherError(teacher_name(name, kind), problem)
+    return make
 
 
 @runtime_checkable
@@ -277,19 +267,13 @@ def given_teachers(teachers: Any) -> GivenTeachers:
 def open_teachers(teachers: Any) -> OpenedTeachers:
     """Make teachers of what was given; see `given_teachers`. An error says which of them it is about."""
     names, sources, scores = given_teachers(teachers)
-    opened = [
-        numbered_teacher(source, i, len(sources), name)
-        for i, (source, name) in enumerate(zip(sources, names, strict=True))
-    ]
+    opened = []
+    for i, (source, name) in enumerate(zip(sources, names, strict=True)):
+        try:
+            opened.append(as_teacher(source, name=name))
+        except TeacherError as error:
+            raise error.at(i, len(sources)) from error.__cause__
     return OpenedTeachers(distinct_names([teacher.name for teacher in opened]), opened, scores)
-
-
-def numbered_teacher(source: Any, index: int, count: int, name: str | None = None) -> Teacher:
-    """Make a teacher, or say which of several cannot be made."""
-    try:
-        return as_teacher(source, name=name)
-    except TeacherError as error:
-        raise error.at(index, count) from error.__cause__
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
@@ -300,13 +284,9 @@ def distinct_names(names: Sequence[str]) -> list[str]:
     >>> distinct_names(["forest", "SVC", "forest"])
     ['forest 1', 'SVC', 'forest 2']
     """
-    counts, seen, taken = Counter(names), Counter[str](), set(names)
-    distinct = []
+    counts, distinct = Counter(names), list[str]()
     for name in names:
-        new = name
-        while counts[name] > 1 and new in taken:
-            seen[name] += 1
-            new = f"{name} {seen[name]}"
-        taken.add(new)
-        distinct.append(new)
+        numbered = (f"{name} {i}" for i in itertools.count(1))
+        taken = {*names, *distinct}
+        distinct.append(name if counts[name] == 1 else next(one for one in numbered if one not in taken))
     return distinct

@@ -1,7 +1,7 @@
 """The Open Inference Protocol, version 2: metadata and tensors, as JSON or as bytes after the JSON.
 
 Client and server share it. Whatever does not follow the protocol raises a `ProtocolError` whose text is a
-clause, such as "gave 5 numbers for shape [2, 3]".
+clause, such as "gave 5 numbers for shape [2, 3]", or an `InvalidInputError` of the reader of JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._words import visible
-from consilience.exceptions import InvalidInputError
 from consilience.files.strict_json import (
     Reader,
     RecordError,
@@ -85,6 +84,10 @@ class Metadata:
     outputs: tuple[Tensor, ...]
 
 
+def _anything(value: Any) -> Any:
+    return value
+
+
 def _length(value: Any) -> int:
     if type(value) is not int or value < -1:
         raise RecordError("a length, or -1 for any", value)
@@ -95,11 +98,11 @@ _FIELDS: dict[str, Reader] = {
     "name": text(),
     "datatype": text(10, like="|".join(DATATYPES), says="a datatype of the protocol"),
     "shape": listing(_length, _MOST_DIMENSIONS),
-    "parameters": maybe(mapping(lambda value: value)),
+    "parameters": maybe(mapping(_anything)),
 }
 _DESCRIPTION = record(_FIELDS, needs=("name", "datatype", "shape"), others=True)
 _VALUES = record(
-    {**_FIELDS, "shape": listing(whole(), _MOST_DIMENSIONS), "data": lambda value: value},
+    {**_FIELDS, "shape": listing(whole(), _MOST_DIMENSIONS), "data": _anything},
     needs=("name", "datatype", "shape"),
     others=True,
 )
@@ -121,20 +124,25 @@ _METADATA = record(
     needs=["name"],
     others=True,
 )
+read_object = mapping(_anything, 10**6)
+
+
+def parse_object(data: bytes) -> Any:
+    """Return the JSON object in some bytes."""
+    return read_object(parse_json(data, "The message"))
 
 
 def read_metadata(body: bytes) -> Metadata:
     """Return a model's metadata."""
-    found = _read(_METADATA, parse_object(body), "metadata")
+    found = _METADATA(parse_object(body))
     tensors = (found.get("inputs") or (), found.get("outputs") or ())
     return Metadata(found["name"], found.get("versions") or (), found.get("platform") or "", *tensors)
 
 
-def _read(reader: Reader, value: Any, what: str) -> Any:
-    try:
-        return reader(value)
-    except RecordError as error:
-        raise ProtocolError(f"gave {what} that cannot be used: {str(error).rstrip('.')}") from None
+def expect(right: object, problem: str) -> None:
+    """Raise a `ProtocolError` unless something is right."""
+    if not right:
+        raise ProtocolError(problem)
 
 
 def datatype_of(values: NDArray[Any]) -> str:
@@ -146,17 +154,6 @@ def datatype_of(values: NDArray[Any]) -> str:
     ('FP32', 'BYTES')
     """
     return "BYTES" if values.dtype.kind in "OUST" else _CODES.get(values.dtype.name, "FP64")
-
-
-def parse_object(data: bytes) -> dict[str, Any]:
-    """Return the JSON object in some bytes."""
-    try:
-        content = parse_json(data, "The answer")
-    except InvalidInputError as error:
-        raise ProtocolError(f"gave no valid JSON ({str(error)[:80]})") from None
-    if not isinstance(content, dict):
-        raise ProtocolError(f"gave a JSON {type(content).__name__} instead of an object")
-    return content
 
 
 def encode(
@@ -191,12 +188,12 @@ def encode(
     try:
         written = json.dumps({**message, side: entries}, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        raise ProtocolError(
-            "takes JSON, which has no NaN and no infinity, and X has one. Fill missing values"
-        ) from None
+        problem = "takes JSON, which has no NaN and no infinity, and X has one. Fill missing values"
+        raise ProtocolError(problem) from None
     head = written.encode("utf-8", "backslashreplace")
-    kind = "application/octet-stream" if binary else "application/json"
-    return head + tail, {"Content-Type": kind} | ({HEADER: str(len(head))} if binary else {})
+    if not binary:
+        return head, {"Content-Type": "application/json"}
+    return head + tail, {"Content-Type": "application/octet-stream", HEADER: str(len(head))}
 
 
 def _bytes_of(values: NDArray[Any], datatype: str) -> bytes:
@@ -217,57 +214,55 @@ def decode(body: bytes, header: str | None, side: str) -> tuple[dict[str, Any], 
         The value of Inference-Header-Content-Length.
     side : {"inputs", "outputs"}
     """
-    if header is not None and (not header.isdecimal() or len(header) > 18 or int(header) > len(body)):
-        raise ProtocolError(f"gave a wrong {HEADER}")
-    split = len(body) if header is None else int(header)
-    content, rest = parse_object(body[:split]), memoryview(body)[split:]
-    if content.get("error") is not None:
-        raise ProtocolError(f"answered with an error: {visible(str(content['error'])[:300])}")
+    told = str(len(body)) if header is None else header
+    expect(told.isdecimal() and len(told) <= 18 and int(told) <= len(body), f"gave a wrong {HEADER}")
+    content, rest = parse_object(body[: int(told)]), memoryview(body)[int(told) :]
+    error = visible(str(content.get("error"))[:300])
+    expect(content.get("error") is None, f"answered with an error: {error}")
     found: dict[str, NDArray[Any]] = {}
-    for entry in _read(listing(_VALUES, 10_000, least=1), content.get(side), side):
-        name, shape = entry["name"], entry["shape"]
-        size = (entry.get("parameters") or {}).get("binary_data_size")
-        if "data" in entry or size is None:
+    read = record({side: listing(_VALUES, 10_000, least=1)}, needs=[side], others=True)
+    for entry in read(content)[side]:
+        name, shape, size = entry["name"], entry["shape"], None
+        if "data" not in entry:
+            size = (entry.get("parameters") or {}).get("binary_data_size")
+        if size is None:
             values = _from_json(entry.get("data"), entry["datatype"], name)
-        elif type(size) is not int or not 0 <= size <= len(rest):
-            raise ProtocolError("gave a binary tensor that is shorter than it says")
         else:
+            right = type(size) is int and 0 <= size <= len(rest)
+            expect(right, "gave a binary tensor that is shorter than it says")
             values, rest = _from_bytes(rest[:size], entry["datatype"]), rest[size:]
-        if values.size != math.prod(shape):
-            raise ProtocolError(f"gave {values.size} values of {name!r} for shape {list(shape)}")
+        problem = f"gave {values.size} values of {name!r} for shape {list(shape)}"
+        expect(values.size == math.prod(shape), problem)
         found[name] = values.reshape(shape)
     return content, found
 
 
 def _from_json(data: Any, datatype: str, name: str) -> NDArray[Any]:
-    if not isinstance(data, list):
-        raise ProtocolError(f"gave {name!r} without data")
+    expect(isinstance(data, list), f"gave {name!r} without data")
     try:
         values = np.array(data, dtype=object if datatype == "BYTES" else None).reshape(-1)
     except ValueError:
         raise ProtocolError(f"gave {name!r} as lists of different lengths") from None
     if datatype == "BYTES":
-        if not all(isinstance(cell, str) for cell in values):
-            raise ProtocolError(f"gave {name!r} as BYTES with cells that are no texts")
+        texts = all(isinstance(cell, str) for cell in values)
+        expect(texts, f"gave {name!r} as BYTES with cells that are no texts")
         return values
     kind = np.dtype(DATATYPES[datatype])
-    if values.size and values.dtype.kind not in {"f": "iuf", "b": "b"}.get(kind.kind, "iu"):
-        raise ProtocolError(f"gave {name!r} as {datatype} with cells that are something else")
+    right = values.dtype.kind in {"f": "iuf", "b": "b"}.get(kind.kind, "iu")
+    expect(right or not values.size, f"gave {name!r} as {datatype} with cells that are something else")
     with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(kind)
 
 
 def _from_bytes(part: memoryview, datatype: str) -> NDArray[Any]:
+    cells, short = list[str](), "gave a binary tensor that ends in the middle of a "
     if datatype != "BYTES":
         kind = np.dtype(DATATYPES[datatype])
-        if len(part) % kind.itemsize:
-            raise ProtocolError("gave a binary tensor that ends in the middle of a number")
+        expect(len(part) % kind.itemsize == 0, f"{short}number")
         return np.frombuffer(part, dtype=kind.newbyteorder("<")).astype(kind)
-    cells = []
     while len(part):
         end = 4 + int.from_bytes(part[:4], "little")
-        if end > len(part):
-            raise ProtocolError("gave a binary tensor that ends in the middle of a text")
+        expect(end <= len(part), f"{short}text")
         cells.append(bytes(part[4:end]).decode("utf-8", "replace"))
         part = part[end:]
     return np.array(cells, dtype=object)

@@ -1,9 +1,16 @@
-"""ONNX files as teachers."""
+"""ONNX files as teachers.
+
+An ONNX tensor can name a file, an offset and a length instead of holding its values. A file from a stranger
+could thus read anything that its user can read. Every such tensor is checked before onnxruntime opens the
+model: it may read no other files than those next to it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import numpy as np
@@ -11,22 +18,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import require
 from consilience._validation import take_rows
-from consilience.exceptions import TeacherError
+from consilience.exceptions import UnsafeFileError
 from consilience.files.disk import file_sha256
 from consilience.options import choice, option, takes
 from consilience.rows import join_rows
 from consilience.teachers.base import (
     Adapter,
-    Input,
     ModelOptions,
     check_embed_function,
-    describe,
-    foreign,
     open_source,
     own_or_given,
 )
-from consilience.teachers.feeds import KINDS, Columns, cast, fixed_batch, pad, plain_values
-from consilience.teachers.onnx_files import PURPOSE, Signature, load_safely, signature_of
+from consilience.teachers.inputs import KINDS, Columns, Input, cast, fixed_batch, pad, plain_values
 from consilience.teachers.onnx_graph import (
     Graph,
     dtype_of,
@@ -36,12 +39,17 @@ from consilience.teachers.onnx_graph import (
     named_features,
     parse_names,
 )
-from consilience.teachers.outputs import Output, pool
+from consilience.teachers.outputs import describe, ensure, foreign, pool
 from consilience.teachers.sklearn import binary_logits
 
+PURPOSE = "An ONNX teacher"
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _NAMELESS = "a file without a card, metadata or class labels"
+_EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL
+_MOST_DIGITS = 19
+
+Signature = tuple[tuple[int, ...], ...]
 
 
 class OnnxOptions(ModelOptions):
@@ -57,8 +65,14 @@ class Onnx(Adapter):
     file's metadata (``names``, ``class_names``, ``classes``), its ZipMap, its label output or its classifier,
     in this order. Its embedding is what enters its last layer (a Gemm, MatMul or LinearClassifier with k rows
     of constant weights), or the tensor that `embed` names.
+
+    Examples
+    --------
+    >>> Onnx("birds.onnx", device="cuda").classes.tolist()  # doctest: +SKIP
+    ['duck', 'gull']
     """
 
+    inputs: tuple[Input, ...]
     _takes_arrays = True
     _digest: tuple[Signature, str] | None = None
 
@@ -77,19 +91,17 @@ class Onnx(Adapter):
         graph = Graph(model)
         self._found = find_scores(graph, shown, options.output)
         self.own_classes = find_classes(graph, self._found)  # that the file names; a card may name others
-        found = own_or_given(
-            self.own_classes if card is None else card.classes,
-            classes,
-            shown,
-            binding=False,
-            what=_NAMELESS,
-        )
-        output: Output = options.output if options.output != "auto" else self._found.kind or "auto"
-        super().__init__(shown, found, options, output=output)
+        own = self.own_classes if card is None else card.classes
+        found = own_or_given(own, classes, shown, binding=False, what=_NAMELESS)
+        kind = self._found.kind if options.output == "auto" else None
+        super().__init__(shown, found, options, output=kind)
         metadata = {entry.key: entry.value for entry in model.metadata_props}
         self.ours = metadata.get("producer") == "consilience"  # whether consilience wrote the file
-        self._inputs = find_inputs(model)
-        self.columns = find_columns(metadata, self._inputs)
+        self.inputs = find_inputs(model)
+        self.columns = columns = find_columns(metadata, self.inputs)
+        if columns.kinds is not None:
+            names = columns.names or range(len(columns.kinds))
+            self.column_kinds = dict(zip(names, columns.kinds, strict=True))
         self._sessions: dict[str | None, Any] = {}  # by the tensor that is one more output
         self._batch_size, self._device = options.batch_size, options.device
         head = find_features(graph, self._found.output, len(found), source)
@@ -103,11 +115,6 @@ class Onnx(Adapter):
         # centres of another layer do not fit
         self._take_card(given, card if card is not None and taken == (card.embed or last) else None)
 
-    def _run(self, X: Any, rows: int, *, scores: bool, features: bool) -> tuple[Any, Any]:
-        tensor = self._seen.tensor if features and self._seen is not None else None
-        raw, seen = self._pass(X, rows, tensor) if scores or tensor is not None else (None, None)
-        return raw, self._embed(X) if features and callable(self._embed) else seen
-
     def _embeddable(self) -> bool:
         return self._seen is not None or callable(self._embed)
 
@@ -116,55 +123,52 @@ class Onnx(Adapter):
         """The weights (k, d) of the last layer, where it takes the embedding."""
         return None if self._seen is None else self._seen.weights
 
-    def _pass(self, X: Any, rows: int, tensor: str | None) -> tuple[Any, Any]:
+    def _run(self, X: Any, rows: int, features: bool) -> tuple[Any, Any]:
         """Run the model over all rows, once, and fetch a tensor on the way."""
-        session = self._open(tensor)
-        X = self.columns.in_order(X, self.name)
-        fixed = fixed_batch(self._inputs)
-        size = fixed or self._batch_size
-        wants = ", ".join(f"{item.name} {item.dtype} {item.shape}" for item in self._inputs)
-        scores, features = [], []
+        tensor = self._seen.tensor if features and self._seen is not None else None
+        session, fixed = self._open(tensor), fixed_batch(self.inputs)
+        X, size = self.columns.in_order(X, self.name), fixed or self._batch_size
+        wants = ", ".join(f"{item.name} {item.dtype} {item.shape}" for item in self.inputs)
+        last = self.class_weights is not None or None
+        scores, seen = [], []
         for start in range(0, rows, size):
-            part = take_rows(X, slice(start, start + size)) if rows > size else X
-            feed = {
-                item.name: pad(values, fixed) if fixed else values
-                for item, values in zip(self._inputs, self._feed(part), strict=True)
-            }
+            part, count = X, min(size, rows - start)
+            if rows > size:
+                part = take_rows(X, slice(start, start + size))
+            feed = self._feed(part)
+            if fixed:
+                feed = {name: pad(values, fixed) for name, values in feed.items()}
             # a graph's input cannot be fetched, and need not be
             fetched = [self._found.output, *({tensor} - {None, *feed})]
             with foreign(self.name, f"failed on {describe(part)}; it takes {wants}"):
                 results = session.run(fetched, feed)
-            count = min(size, rows - start)
             scores.append(self._matrix(results[0])[:count])
             if tensor is not None:
-                seen = results[1] if len(results) > 1 else feed[tensor]
-                last = self.class_weights is not None or None
-                features.append(pool(np.asarray(seen), channels_last=last)[:count])
-        return join_rows(scores), join_rows(features) if features else None
+                inside = feed[tensor] if tensor in feed else results[1]
+                seen.append(pool(np.asarray(inside), channels_last=last)[:count])
+        return join_rows(scores), join_rows(seen) if seen else None
 
     def _matrix(self, result: Any) -> NDArray[Any]:
         """Return one run's scores as an array (n, k)."""
         if isinstance(result, list):
             keys = self._found.keys or self.classes.tolist()
-            if not result or not isinstance(result[0], dict) or set(result[0]) != set(keys):
-                raise TeacherError(self.name, "returned dictionaries whose keys are not its classes.")
+            right = result and isinstance(result[0], dict) and set(result[0]) == set(keys)
+            ensure(right, self.name, "returned dictionaries whose keys are not its classes.")
             return np.array([[row[key] for key in keys] for row in result], dtype=np.float64)
         values = np.asarray(result)
         one_margin = self._found.margin and len(self.classes) == 2 and values.shape[1:] == (1,)
         return binary_logits(values) if one_margin else values
 
-    def _feed(self, X: Any) -> list[NDArray[Any]]:
-        """Return what the inputs of the model are fed."""
-        given = self.columns.values(X, self.name)
-        found = []
-        for item, values in zip(self._inputs, given or [X], strict=True):
-            text = item.dtype == "text"
-            if not text and item.dtype == "unknown":
-                raise TeacherError(self.name, f"takes a type for {item.name!r} that is not supported.")
+    def _feed(self, X: Any) -> dict[str, NDArray[Any]]:
+        """Return what the inputs of the model are fed, by name."""
+        feed = {}
+        for item, values in zip(self.inputs, self.columns.values(X, self.name) or [X], strict=True):
+            known = f"takes a type for {item.name!r} that is not supported."
+            ensure(item.dtype != "unknown", self.name, known)
+            dtype = None if item.dtype == "text" else np.dtype(item.dtype)
             plain = plain_values(values, item.shape)
-            dtype = None if text else np.dtype(item.dtype)
-            found.append(cast(plain, dtype, item.dtype, item.name, self.name))
-        return found
+            feed[item.name] = cast(plain, dtype, item.dtype, item.name, self.name)
+        return feed
 
     def _open(self, tensor: str | None) -> Any:
         """Open a session that also returns a tensor. If the file changed since its check, check it again."""
@@ -172,8 +176,8 @@ class Onnx(Adapter):
             return self._sessions[tensor]
         onnxruntime = require("onnxruntime", extra="onnx", purpose=PURPOSE)
         provider = _PROVIDERS[self._device]
-        if provider not in onnxruntime.get_available_providers():
-            raise TeacherError(self.name, f"cannot run on {self._device!r}: onnxruntime lacks {provider}.")
+        problem = f"cannot run on {self._device!r}: onnxruntime lacks {provider}."
+        ensure(provider in onnxruntime.get_available_providers(), self.name, problem)
         options = onnxruntime.SessionOptions()
         # errors only: skl2onnx declares shapes loosely, and each would be a warning on stderr
         options.log_severity_level = 3
@@ -199,23 +203,12 @@ class Onnx(Adapter):
         return self._open(None)
 
     @property
-    def inputs(self) -> tuple[Input, ...]:
-        """The inputs of the graph."""
-        return self._inputs
-
-    @property
-    def column_kinds(self) -> Mapping[Any, str]:
-        """What columns of a table hold: from the file's metadata, or from inputs that name columns."""
-        names, kinds = self.columns.names, self.columns.kinds or []
-        return dict(zip(range(len(kinds)) if names is None else names, kinds, strict=bool(kinds)))
-
-    @property
     def width(self) -> int | None:
         """How many columns a table of rows has, if the rows are one."""
         if self.columns.kinds is not None:
             return len(self.columns.kinds)
-        shape = self._inputs[0].shape
-        return shape[1] if len(self._inputs) == 1 and len(shape) == 2 else None
+        shape = self.inputs[0].shape
+        return shape[1] if len(self.inputs) == 1 and len(shape) == 2 else None
 
     def release(self) -> None:
         """Close the sessions; the file is opened again when it is needed."""
@@ -239,13 +232,11 @@ class Onnx(Adapter):
 
 def find_inputs(model: Any) -> tuple[Input, ...]:
     """Return the inputs of a graph that have no value of their own."""
-    known = {tensor.name for tensor in model.graph.initializer}
-    found = []
+    known, found = {tensor.name for tensor in model.graph.initializer}, []
     for entry in model.graph.input:
         if entry.name not in known:
-            dtype = dtype_of(entry)
-            word = "unknown" if dtype is None else "text" if dtype.kind == "O" else dtype.name
-            dims = entry.type.tensor_type.shape.dim
+            dtype, dims = dtype_of(entry), entry.type.tensor_type.shape.dim
+            word = "unknown" if dtype is None else dtype.name.replace("object", "text")
             shape = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in dims)
             found.append(Input(entry.name, word, shape))
     return tuple(found)
@@ -254,14 +245,101 @@ def find_inputs(model: Any) -> tuple[Input, ...]:
 def find_columns(metadata: Mapping[str, str], inputs: tuple[Input, ...]) -> Columns:
     """Return the columns that a file's metadata name, or else its inputs; what does not fit is ignored."""
     names, kinds = (parse_names(metadata.get(key, "")) for key in ("feature_names", "feature_kinds"))
-    if names is not None and (
-        len(set(names)) < len(names) or not all(isinstance(name, str) for name in names)
-    ):
+    if len({*(names or ())}) < len(names or ()) or not all(isinstance(name, str) for name in names or ()):
         names = None
-    if kinds is not None:
-        fits = len(kinds) - kinds.count("unused") == len(inputs) and len(names or kinds) == len(kinds)
-        kinds = kinds if fits and KINDS.issuperset(kinds) else None
+    used = len(inputs) + (kinds or []).count("unused")
+    if kinds is None or len(kinds) != used or len(names or kinds) != used or not KINDS.issuperset(kinds):
+        kinds = None
     if kinds is None and len(inputs) > 1:  # columns that are no input are left alone
         words = ["text" if item.dtype == "text" else "number" for item in inputs]
         return Columns([item.name for item in inputs], words, others=True)
     return Columns(names, kinds)
+
+
+def load_safely(source: Path, name: str) -> tuple[Any, list[Path], Signature]:
+    """Parse a model without its external data, check what it may read, and remember the files checked."""
+    onnx = require("onnx", extra="onnx", purpose=PURPOSE)
+    with foreign(name, f"is no ONNX model: {source.name} cannot be parsed"):
+        model = onnx.load(str(source), format="protobuf", load_external_data=False)
+    # an empty file is a valid message, and other files may happen to parse
+    holds = model.ir_version and model.graph.output and model.graph.node
+    ensure(holds, name, f"is no ONNX model: {source.name} holds no graph.")
+    external = check_external_data(model, source)
+    return model, external, signature_of(source, external)
+
+
+def signature_of(source: Path, external: list[Path]) -> Signature:
+    """Return what tells whether a file is still the one that was checked."""
+    try:
+        stats = [path.lstat() for path in [source, *external]]
+    except OSError:  # gone: the check that follows raises the error
+        return ()
+    return tuple((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
+
+
+def check_external_data(model: Any, source: Path) -> list[Path]:
+    """Raise unless all external data lie in regular files next to the model; return these files.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        The model, loaded without external data.
+    source : Path
+        The model's file.
+    """
+    files = set[Path]()
+    for tensor in tensors(model):
+        if tensor.data_location != _EXTERNAL and not tensor.external_data:
+            continue
+        facts = {entry.key: entry.value for entry in tensor.external_data}
+        # if a key occurs twice, this check and onnxruntime might use different entries
+        twice = len(facts) < len(tensor.external_data)
+        problem = "gives a key of its external data twice" if twice else _problem(facts, source)
+        if problem:
+            raise UnsafeFileError(f"{source.name}: the tensor {tensor.name[:80]!r} {problem}.")
+        files.add(source.parent / facts["location"])
+    return sorted(files)
+
+
+def tensors(model: Any) -> Iterator[Any]:
+    """Yield every tensor of a model, wherever it is.
+
+    Walks all messages rather than a list of known places (initializers, sparse ones, attributes, subgraphs,
+    functions, training graphs), so that places added to the format later are covered, too.
+    """
+    kind = require("onnx", extra="onnx", purpose=PURPOSE).TensorProto
+    waiting = [model]
+    while waiting:
+        message = waiting.pop()
+        if isinstance(message, kind):
+            yield message
+            continue
+        for descriptor, value in message.ListFields():
+            if descriptor.message_type is not None:
+                waiting.extend([value] if hasattr(value, "ListFields") else value)
+
+
+def _problem(facts: dict[str, str], source: Path) -> str:
+    """Say why data are not in a regular file next to the model; an empty text where they are."""
+    location = facts.get("location", "")
+    # Windows' rules on every system: they know both separators, and drives
+    if PureWindowsPath(location).name != location or location in ("", "..") or "\0" in location:
+        return (
+            f"keeps its data in {location!r}. External data must be a file in the model's own folder, named "
+            "without any path"
+        )
+    try:
+        status = (source.parent / location).lstat()
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror}. Put the file next to the model"
+        return f"keeps its data in {location!r}, which {reason}"
+    if not stat.S_ISREG(status.st_mode):
+        reason = "is a link, a folder or a device. Put the file itself next to the model"
+        return f"keeps its data in {location!r}, which {reason}"
+    for key in ("offset", "length"):  # isdigit alone takes other scripts' digits; a limit keeps int() quick
+        text = facts.setdefault(key, "0")
+        if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+            return f"has {key} {text[:40]!r}, which is no whole number"
+    end = int(facts["offset"]) + int(facts["length"])  # without a length, onnxruntime looks at the shape
+    beyond = f"wants the bytes {facts['offset']} to {end} of {location!r}, which has {status.st_size}"
+    return beyond if end > status.st_size else ""

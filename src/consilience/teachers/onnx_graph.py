@@ -9,6 +9,7 @@ import ast
 import difflib
 import math
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,9 +19,8 @@ from numpy.typing import NDArray
 
 from consilience._optional import require
 from consilience._words import shorten
-from consilience.exceptions import TeacherError
 from consilience.files.strict_json import RepeatedKeyError, parse_json
-from consilience.teachers.outputs import choose_output
+from consilience.teachers.outputs import choose_output, ensure
 
 Kind = Literal["logits", "probabilities"]
 
@@ -35,6 +35,7 @@ _KEEPING = _PASSING | {
     *("Clip", "Exp", "Log", "LogSoftmax", "Normalizer", "ReduceMax", "ReduceMean", "ReduceSum", "Relu"),
     *("Sigmoid", "Softmax", "Concat"),
 }
+_LABELS = {"classlabels_strings": "strings", "classlabels_int64s": "ints", "classlabels_ints": "ints"}
 # a Sigmoid per class does not sum to one: read as probabilities, it raises the error that explains it
 _KINDS: dict[str, Kind] = {
     "Softmax": "probabilities",
@@ -134,6 +135,11 @@ class Graph:
         except Exception:  # onnx raises various errors for data that no converter writes
             return None
 
+    def numbers(self, tensor: str, folder: Path | None = None) -> NDArray[np.float64] | None:
+        """Return a constant as floats, or None where it holds no numbers."""
+        values = self.values(tensor, folder)
+        return None if values is None or values.dtype.kind in "OUSM" else values.astype(np.float64)
+
 
 def attribute(node: Any, name: str) -> Any:
     """Return a node's attribute of some name, or None."""
@@ -144,11 +150,8 @@ def find_scores(graph: Graph, name: str, wanted: str = "auto") -> Scores:
     """Find the output of class scores; `wanted` prefers logits or probabilities where there are both."""
     outputs = graph.model.graph.output
     found = [one for one in outputs if _is_tensor(one, "f") or one.type.HasField("sequence_type")]
-    if not found:
-        raise TeacherError(
-            name,
-            f"has no output of class scores; its outputs are {shorten(value.name for value in outputs)}.",
-        )
+    known = shorten(value.name for value in outputs)
+    ensure(found, name, f"has no output of class scores; its outputs are {known}.")
     dims = [
         len(one.type.tensor_type.shape.dim) if one.type.HasField("tensor_type") else None for one in found
     ]
@@ -158,12 +161,13 @@ def find_scores(graph: Graph, name: str, wanted: str = "auto") -> Scores:
     node, picked = graph.origin(output.name)
     kind = None if node is None else _kind(graph, node)
     # onnxruntime's columns of such a model contradict its own label: column 0 is the second class's margin
-    if node is not None and node.op_type == "SVMClassifier" and kind == "logits" and len(_labels(node)) == 2:
-        raise TeacherError(
-            name,
-            "is a binary SVM without probabilities, whose scores onnxruntime gives in the wrong columns. "
-            "Convert CalibratedClassifierCV around it instead.",
-        )
+    svm = node is not None and node.op_type == "SVMClassifier" and len(_labels(node)) == 2
+    ensure(
+        not svm or kind != "logits",
+        name,
+        "is a binary SVM without probabilities, whose scores onnxruntime gives in the wrong columns. "
+        "Convert CalibratedClassifierCV around it instead.",
+    )
     if kind is None and "logit" in output.name.lower():
         kind = "logits"  # but "probabilities" proves nothing: skl2onnx calls the margins of an SVC so, too
     return Scores(output.name, kind, picked and kind == "logits", _labels(maker) or None if zipped else None)
@@ -204,23 +208,25 @@ def find_classes(graph: Graph, scores: Scores) -> list[Any] | None:
 
 def _classes_of(graph: Graph, node: Any) -> list[Any]:
     """Return a classifier's classes, or those of a constant that labels are picked from; else none."""
-    if node is None or node.op_type in _CLASSIFIERS:
+    if node is None or node.op_type not in ("ArrayFeatureExtractor", "Gather"):
         return _labels(node)
-    found = graph.values(node.input[0]) if node.op_type in ("ArrayFeatureExtractor", "Gather") else None
-    values = [] if found is None else found.ravel().tolist()
-    values = [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values]
+    found = graph.values(node.input[0])
+    values = _texts([] if found is None else found.ravel().tolist())
     whole = all(isinstance(value, float) and value.is_integer() for value in values)
     return [int(value) for value in values] if whole else values
 
 
 def _labels(node: Any) -> list[Any]:
     """Return the classes that a classifier or a ZipMap lists."""
-    for found in node.attribute if node is not None else ():
-        if found.name == "classlabels_strings" and found.strings:
-            return [value.decode("utf-8", "replace") for value in found.strings]
-        if found.name in ("classlabels_int64s", "classlabels_ints") and found.ints:
-            return list(found.ints)
+    listed = {found.name: found for found in (node.attribute if node is not None else ())}
+    for name, kind in _LABELS.items():
+        if name in listed and getattr(listed[name], kind):
+            return _texts(getattr(listed[name], kind))
     return []
+
+
+def _texts(values: Iterable[Any]) -> list[Any]:
+    return [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values]
 
 
 def parse_names(text: str) -> list[Any] | None:
@@ -240,11 +246,8 @@ def parse_names(text: str) -> list[Any] | None:
     except (ValueError, RecursionError):
         names = _literal(text.strip())
     if isinstance(names, dict):  # by index
-        try:
-            indexed = {int(key): value for key, value in names.items()}
-        except (ValueError, TypeError):
-            return None
-        names = [indexed[i] for i in sorted(indexed)] if {*indexed} == {*range(len(names))} else None
+        indexed = {str(key): value for key, value in names.items()}
+        names = [indexed.get(str(i)) for i in range(len(names))]
     fits = isinstance(names, list | tuple) and all(isinstance(name, str | int | float) for name in names)
     return list(names) or None if fits else None
 
@@ -283,15 +286,15 @@ def find_features(graph: Graph, scores: str, n_classes: int, source: Path) -> Fe
 
     Data of tensors may lie next to the model's file `source`; these files were checked before.
     """
-    tail: list[Any] = []
+    tail: list[str] = []
     for node in graph.walk(scores):
         weights = _weights(graph, node, source)
         if weights is not None:
             turned = _per_class(node, tail, weights, n_classes)
             return None if turned is None else Features(node.input[0], turned)
-        if not _keeps_columns(graph, node, flips=bool(tail) and tail[-1].op_type == "Concat"):
+        if not _keeps_columns(graph, node, flips=tail[-1:] == ["Concat"]):
             return None
-        tail.append(node)
+        tail.append(node.op_type)
     return None
 
 
@@ -304,7 +307,7 @@ def _weights(graph: Graph, node: Any, source: Path) -> NDArray[np.float64] | Non
         return np.asarray(given.floats, dtype=np.float64).reshape(count, -1) if fits else None
     if node.op_type not in ("Gemm", "MatMul") or len(node.input) < 2 or _flag(node, "transA"):
         return None
-    values = _numbers(graph.values(node.input[1], source.parent))
+    values = graph.numbers(node.input[1], source.parent)
     if values is None or values.ndim != 2:
         return None
     scale = getattr(attribute(node, "alpha"), "f", 1.0) if node.op_type == "Gemm" else 1.0
@@ -312,66 +315,57 @@ def _weights(graph: Graph, node: Any, source: Path) -> NDArray[np.float64] | Non
 
 
 def _per_class(
-    node: Any, tail: list[Any], weights: NDArray[np.float64], n_classes: int
+    node: Any, tail: list[str], weights: NDArray[np.float64], n_classes: int
 ) -> NDArray[np.float64] | None:
     """Return the weights with one row per class, or None if the classes of the rows are unclear."""
-    steps = [step.op_type for step in tail]
     classifier = node.op_type == "LinearClassifier"
-    if len(weights) == n_classes and "Concat" not in steps:
+    if len(weights) == n_classes and "Concat" not in tail:
         # a binary model as [-w, w] with a sigmoid on each: the logits differ by w x, not by 2 w x
-        doubled = n_classes == 2 and (classifier or "Sigmoid" in steps)
+        doubled = n_classes == 2 and (classifier or "Sigmoid" in tail)
         return weights / 2 if doubled and np.array_equal(weights[0], -weights[1]) else weights
-    if len(weights) != 1 or n_classes != 2 or not (classifier or "Concat" in steps):
+    if len(weights) != 1 or n_classes != 2 or not (classifier or "Concat" in tail):
         return None
     # one probability p becomes two: [1 - p, p], or the reverse
-    sign = 1 if classifier or "Sub" in steps else -1
+    sign = 1 if classifier or "Sub" in tail else -1
     return sign * np.vstack([-weights, weights]) / 2
 
 
 def _keeps_columns(graph: Graph, node: Any, *, flips: bool) -> bool:
     """Tell whether a step keeps each column with its class; it `flips` where it may make 1 - p of p."""
-    first, last = node.input[0], node.input[-1]
-    values = _numbers(graph.values(last))
-    if node.op_type == "ArrayFeatureExtractor":  # picks one margin of two; the adapter turns it into [0, d]
-        picked = graph.constants.get(node.input[1])
-        return picked is not None and math.prod(picked.dims) == 1
-    if node.op_type == "Add":  # a bias
-        return first in graph.constants or last in graph.constants
-    if node.op_type == "Concat":
-        others = [graph.producers.get(tensor) for tensor in node.input]
-        return len(others) == 2 and any(other is not None and other.op_type == "Sub" for other in others)
-    if node.op_type in ("Sub", "Div") and first not in graph.constants:
-        other = graph.producers.get(last)
-        if other is not None and other.op_type.startswith("Reduce") and other.input[0] == first:
-            return True  # a softmax written out: x - max(x), e / sum(e)
-    if node.op_type == "Sub":
-        return flips if first in graph.constants else last in graph.constants
-    if node.op_type in ("Mul", "Div"):  # a temperature
-        positive = values is not None and values.size == 1 and bool((values > 0).all())
-        return first not in graph.constants and positive
+    first, last = (tensor in graph.constants for tensor in (node.input[0], node.input[-1]))
+    other = graph.producers.get(node.input[-1])
+    reduced = other is not None and other.op_type.startswith("Reduce") and other.input[0] == node.input[0]
+    values = graph.numbers(node.input[-1])
+    match node.op_type:
+        case "ArrayFeatureExtractor":  # picks one margin of two; the adapter turns it into [0, d]
+            picked = graph.constants.get(node.input[1])
+            return picked is not None and math.prod(picked.dims) == 1
+        case "Add":  # a bias
+            return first or last
+        case "Concat":
+            others = [getattr(graph.producers.get(tensor), "op_type", "") for tensor in node.input]
+            return len(others) == 2 and "Sub" in others
+        case "Sub" | "Div" if reduced and not first:  # a softmax written out: x - max(x), e / sum(e)
+            return True
+        case "Sub":
+            return flips if first else last
+        case "Mul" | "Div":  # a temperature
+            return not first and values is not None and values.size == 1 and bool((values > 0).all())
     return node.op_type in _KEEPING
 
 
 def named_features(graph: Graph, tensor: str, found: Features | None, name: str) -> Features:
     """Return the features in the named tensor, with weights if it is the input of the last layer."""
     known = [*graph.producers, *(value.name for value in graph.model.graph.input)]
-    if tensor not in known:
-        near = difflib.get_close_matches(tensor, known, n=3, cutoff=0.3) or known[-3:]
-        raise TeacherError(
-            name,
-            f"has no tensor {tensor!r} in its graph; it has, for example, {', '.join(map(repr, near))}. "
-            "Give {remedy} the name of a tensor, or a function of X.",
-            remedy="embed",
-        )
+    near = difflib.get_close_matches(tensor, known, n=3, cutoff=0.3) or known[-3:]
+    ensure(
+        tensor in known,
+        name,
+        f"has no tensor {tensor!r} in its graph; it has, for example, {', '.join(map(repr, near))}. "
+        "Give {remedy} the name of a tensor, or a function of X.",
+        remedy="embed",
+    )
     return Features(tensor, found.weights if found is not None and found.tensor == tensor else None)
-
-
-def _numbers(values: NDArray[Any] | None) -> NDArray[np.float64] | None:
-    """Return values as floats, or None where they are no numbers."""
-    try:
-        return None if values is None else values.astype(np.float64)
-    except (TypeError, ValueError):
-        return None
 
 
 def _flag(node: Any, name: str) -> bool:

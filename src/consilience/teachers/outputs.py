@@ -1,8 +1,10 @@
-"""Turn whatever a model returns into checked logits and features."""
+"""The boundary to foreign models: what they raise becomes a `TeacherError`, what they return is checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from asyncio import CancelledError
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,25 +13,58 @@ from numpy.typing import NDArray
 
 from consilience._validation import check_block
 from consilience._words import counted
-from consilience.exceptions import InvalidInputError, TeacherError
+from consilience.exceptions import ConsilienceError, InvalidInputError, TeacherError, UnsafeFileError
 
 Output = Literal["auto", "logits", "probabilities", "costs", "labels"]
 
-FLOOR = 1e-6
 SUM_TOLERANCE = 1e-3
 # Of models that surely give probabilities: float32 makes sums of GaussianNB miss one by up to some percent.
 PROBA_TOLERANCE = 0.1
 # float32 arithmetic such as 1 - p leaves probabilities this far below zero
 NEGATIVE_SLACK = 1e-6
-_SCORE_NAMES = (
-    "logits",
-    "scores",
-    "probabilities",
-    "output_probability",
-    "probability",
-    "proba",
-    "predict_proba",
-)
+_PROBABILITY_NAMES = ["probabilities", "output_probability", "probability", "proba", "predict_proba"]
+
+
+@contextmanager
+def foreign(name: str, problem: str) -> Iterator[None]:
+    """Turn whatever foreign code raises, panics included, into an error of the teacher: '`problem`: what'."""
+    try:
+        yield
+    except (ConsilienceError, KeyboardInterrupt, SystemExit, GeneratorExit, CancelledError):
+        raise
+    except BaseException as error:  # a panic of Rust is no Exception
+        raise TeacherError(name, f"{problem}: {summary(error)}") from error
+
+
+@contextmanager
+def in_the_name_of(name: str, problem: str = "cannot be used: ", hint: str = "") -> Iterator[None]:
+    """Tell whose input it is that another part of consilience refuses: 'Teacher x `problem`what`hint`'."""
+    try:
+        yield
+    except (TeacherError, UnsafeFileError):
+        raise
+    except InvalidInputError as error:
+        raise TeacherError(name, f"{problem}{error.message}{hint}").changed(**error.data) from error
+
+
+def ensure(right: object, name: str, problem: str, **data: Any) -> None:
+    """Raise a `TeacherError` unless something is right."""
+    if not right:
+        raise TeacherError(name, problem, **data)
+
+
+def summary(error: BaseException, most: int = 300) -> str:
+    """Return the type and the first line of a foreign error."""
+    lines = str(error).strip().splitlines() or ["no message"]
+    return f"{type(error).__name__}: {lines[0][:most]}"
+
+
+def describe(X: Any) -> str:
+    """Say what X is, for a message."""
+    shape, kind = getattr(X, "shape", None), type(X).__name__
+    if shape is None:
+        return f"X, a {kind} of {len(X)}" if hasattr(X, "__len__") else f"a {kind}"
+    return f"X of shape {tuple(shape)} ({getattr(X, 'dtype', None) or kind})"
 
 
 class ScoreReader:
@@ -46,9 +81,8 @@ class ScoreReader:
         The number of columns, k.
     output : {"auto", "logits", "probabilities", "costs"}
         What the scores are; costs are lower where a class is more probable, and their negatives are logits.
-        "auto" decides on the first rows that are no abstentions, and then stays with it: probabilities when
-        all entries lie in [0, 1] and every row sums to one, logits when some entry
-        lies outside [0, 1]. Entries in [0, 1] that do not sum to one could be either, which is an error.
+        "auto" decides on the first rows that are no abstentions, and then stays with it: logits when some
+        entry lies outside [0, 1], or else probabilities, whose rows must sum to one.
     floor : float
         Smaller probabilities are raised to this.
     tolerance : float
@@ -60,75 +94,24 @@ class ScoreReader:
         name: str,
         n_classes: int,
         output: Output = "auto",
-        floor: float = FLOOR,
+        floor: float = 1e-6,
         tolerance: float = SUM_TOLERANCE,
     ) -> None:
         self.name, self.n_classes, self.output, self.floor = name, n_classes, output, floor
         self.tolerance = tolerance
-        self.detected = False
+        self._detected = False  # on rows before
 
     def read(self, raw: Any, n_rows: int) -> NDArray[np.float64]:
         """Return logits (n, k), float64; each row finite or all NaN."""
         scores = as_numbers(raw, self.name)
-        self._check_shape(scores, n_rows)
+        if scores.shape != (n_rows, self.n_classes):
+            raise self._wrong_shape(scores.shape, n_rows)
         answered = np.flatnonzero(~np.isnan(scores).all(axis=1))
-        present = scores if len(answered) == len(scores) else scores[answered]
-        odd = ~np.isfinite(present)
-        self._refuse(
-            odd.any(axis=1),
-            answered,
-            lambda row: f"gave {present[row][odd[row]][0]}",
-            "Give finite numbers, or NaN in the whole row to abstain.",
-        )
-        if len(answered):
-            present = self._logits(present, answered)
         if len(answered) == len(scores):
-            return present
+            return self._logits(scores, answered)
         logits = np.full(scores.shape, np.nan)
-        logits[answered] = present
+        logits[answered] = self._logits(scores[answered], answered)
         return logits
-
-    def _check_shape(self, scores: NDArray[np.float64], n_rows: int) -> None:
-        k = self.n_classes
-        if scores.shape == (n_rows, k):
-            return
-        if scores.shape == (n_rows,) and k == 2:
-            problem = (
-                "returned one number per row for 2 classes. Return both columns: np.column_stack([1 - p, p]) "
-                "for the probability p of the second class, np.column_stack([0 * d, d]) for its logit d."
-            )
-        elif scores.ndim != 2:
-            problem = (
-                f"returned an array of shape {scores.shape}; expected ({n_rows}, {k}): a row per sample and "
-                "a column per class."
-            )
-        elif len(scores) != n_rows:
-            problem = (
-                f"returned {len(scores)} rows for {n_rows} rows of X. It is asked about some at a time; "
-                "outputs of all rows are given as an array."
-            )
-        else:
-            problem = (
-                f"returned {counted(scores.shape[1], 'column')} for {k} class{'es' if k > 1 else ''}. Give "
-                "{remedy} one name per column."
-            )
-        raise TeacherError(self.name, problem, remedy="classes")
-
-    def _refuse(
-        self,
-        wrong: Any,
-        rows: NDArray[np.intp],
-        what: Callable[[int], str],
-        advice: str,
-        remedy: tuple[str, object] | None = None,
-    ) -> None:
-        """Raise if some rows are wrong; `what` says it of the first."""
-        if wrong.any():
-            first = int(np.argmax(wrong))
-            such = counted(int(np.count_nonzero(wrong)), "such row")
-            raise TeacherError(
-                self.name, f"{what(first)} in row {{row}} ({such}). {advice}", row=rows[first], remedy=remedy
-            )
 
     def decide(self, low: float, high: float) -> None:
         """Decide what the scores are by their least and their largest, for scores that are read in parts."""
@@ -138,45 +121,72 @@ class ScoreReader:
     def _bounded(self, low: float, high: float) -> bool:
         return low >= -NEGATIVE_SLACK and high <= 1 + self.tolerance
 
+    def _wrong_shape(self, shape: tuple[int, ...], n_rows: int) -> TeacherError:
+        k, expected = self.n_classes, f"expected ({n_rows}, {self.n_classes})"
+        problem = f"returned an array of shape {shape}; {expected}: a row per sample and a column per class."
+        if shape == (n_rows,) and k == 2:
+            problem = (
+                "returned one number per row for 2 classes. Return both columns: np.column_stack([1 - p, p]) "
+                "for the probability p of the second class, np.column_stack([0 * d, d]) for its logit d."
+            )
+        elif len(shape) == 2 and shape[0] != n_rows:
+            problem = (
+                f"returned {shape[0]} rows for {n_rows} rows of X. It is asked about some at a time; "
+                "outputs of all rows are given as an array."
+            )
+        elif len(shape) == 2:
+            columns = f"{counted(shape[1], 'column')} for {counted(k, 'class')}"
+            problem = f"returned {columns}. Give {{remedy}} one name per column."
+        return TeacherError(self.name, problem, remedy="classes")
+
     def _logits(self, scores: NDArray[np.float64], rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Return finite scores as logits; `rows` are their places in the batch."""
-        if self.output == "costs":
-            return -scores
+        """Return scores as logits, checked; `rows` are their places in the batch."""
+        if not len(scores):
+            return scores
+        advice = "Give finite numbers, or NaN in the whole row to abstain."
+        self._refuse(~np.isfinite(scores), rows, scores, "gave {} in row", advice)
         found, bounded = self.output, self._bounded(float(scores.min()), float(scores.max()))
         if found == "auto":
             found = "probabilities" if bounded else "logits"
-        logits = scores
+        logits = -scores if found == "costs" else scores
         if found == "probabilities":
             logits = self._from_probabilities(scores, rows)
-        elif self.detected and bounded and bool((np.abs(scores.sum(axis=1) - 1) <= self.tolerance).all()):
+        elif self._detected and bounded and (np.abs(scores.sum(axis=1) - 1) <= self.tolerance).all():
             raise TeacherError(
                 self.name,
                 "gave logits before and now rows that look like probabilities. "
                 "Pass output='logits' or output='probabilities'.",
             )
         if self.output == "auto":
-            self.output, self.detected = found, True
+            self.output, self._detected = found, True
         return logits
 
     def _from_probabilities(self, proba: NDArray[np.float64], rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        before = "The rows before looked like probabilities. " if self.detected else ""
-        advice = before + "Pass {remedy} if these are logits.", ("output", "logits")
+        before = "The rows before looked like probabilities. " if self._detected else ""
+        advice, remedy = before + "Pass {remedy} if these are logits.", ("output", "logits")
         outside = (proba < -NEGATIVE_SLACK) | (proba > 1 + self.tolerance)
-        self._refuse(
-            outside.any(axis=1),
-            rows,
-            lambda row: f"gave the probability {proba[row][outside[row]][0]:.4g}",
-            *advice,
-        )
-        sums = proba.sum(axis=1)
-        self._refuse(
-            np.abs(sums - 1) > self.tolerance,
-            rows,
-            lambda row: f"gave probabilities that sum to {sums[row]:.4g}",
-            *advice,
-        )
-        logits: NDArray[np.float64] = np.maximum(proba / sums[:, None], self.floor)
+        self._refuse(outside, rows, proba, "gave the probability {} in row", advice, remedy)
+        sums = proba.sum(axis=1, keepdims=True)
+        wrong = np.abs(sums - 1) > self.tolerance
+        self._refuse(wrong, rows, sums, "gave probabilities that sum to {} in row", advice, remedy)
+        logits: NDArray[np.float64] = np.maximum(proba / sums, self.floor)
         return np.log(logits, out=logits)
+
+    def _refuse(
+        self,
+        wrong: NDArray[np.bool_],
+        rows: NDArray[np.intp],
+        values: NDArray[np.float64],
+        what: str,
+        advice: str,
+        remedy: tuple[str, object] | None = None,
+    ) -> None:
+        """Raise if some entries are wrong, in the words `what` about the first of them."""
+        lines = np.flatnonzero(wrong.any(axis=1))
+        if len(lines):
+            first = f"{values[lines[0]][wrong[lines[0]]][0]:.4g}"
+            problem = f"{what.format(first)} {{row}} ({counted(len(lines), 'such row')}). {advice}"
+            raise TeacherError(self.name, problem, row=rows[lines[0]], remedy=remedy)
 
 
 def choose_output(names: Sequence[str], dims: Sequence[int | None], wanted: str = "auto") -> int:
@@ -195,35 +205,38 @@ def choose_output(names: Sequence[str], dims: Sequence[int | None], wanted: str 
     >>> choose_output(["hidden", "logits"], [2, 2]), choose_output(["a", "b"], [3, 2])
     (1, 1)
     """
-    order = (*_SCORE_NAMES[2:], *_SCORE_NAMES[:2]) if wanted == "probabilities" else _SCORE_NAMES
-    lower = [name.lower() for name in names]
-    named = next((lower.index(name) for name in order if name in lower), None)
-    matrix = next((place for place, count in enumerate(dims) if count == 2), 0)
-    return matrix if named is None else named
+    order, lower = ["logits", "scores"], [name.lower() for name in names]
+    order = _PROBABILITY_NAMES + order if wanted == "probabilities" else order + _PROBABILITY_NAMES
+    known = [lower.index(name) for name in order if name in lower]
+    matrices = [place for place, count in enumerate(dims) if count == 2]
+    return [*known, *matrices, 0][0]
 
 
-def as_numbers(raw: Any, name: str) -> NDArray[np.float64]:
+def as_numbers(raw: Any, name: str, columns: str = "a column per class") -> NDArray[np.float64]:
     """Return an array, tensor, data frame, sparse matrix or list as float64, without a needless copy."""
-    return _plain_numbers(raw, name, "a column per class").astype(np.float64, copy=False)
+    return _numbers(raw, name, columns).astype(np.float64, copy=False)
 
 
-def _plain_numbers(raw: Any, name: str, columns: str) -> NDArray[Any]:
+def _numbers(raw: Any, name: str, columns: str) -> NDArray[Any]:
     try:
-        if hasattr(raw, "detach"):
-            values = tensor_values(raw)
-        elif isinstance(raw, np.ma.MaskedArray):
-            values = np.asarray(np.ma.filled(raw.astype(np.float64), np.nan))  # a masked row is an abstention
-        else:
-            values = np.asarray(raw.toarray() if hasattr(raw, "toarray") else raw)
+        values = plain_array(raw)
         if raw is None or values.dtype.kind not in "fiubO":
             raise TypeError
         return values.astype(np.float64) if values.dtype.kind == "O" else values
     except Exception:  # numpy and torch raise various errors for what is not an array of numbers
         what = f"{raw.dtype} entries" if isinstance(raw, np.ndarray) else f"a {type(raw).__name__}"
-        raise TeacherError(
-            name,
-            f"returned {what} instead of an array of numbers with a row per sample and {columns}.",
-        ) from None
+        problem = f"returned {what} instead of an array of numbers with a row per sample and {columns}."
+        raise TeacherError(name, problem) from None
+
+
+def plain_array(obj: Any) -> NDArray[Any]:
+    """Return an array, tensor, frame, sparse matrix or list as an array; None where an entry is masked."""
+    if hasattr(obj, "detach"):
+        return tensor_values(obj)
+    if isinstance(obj, np.ma.MaskedArray):
+        return np.asarray(obj.tolist(), dtype=object).reshape(obj.shape)
+    dense = getattr(obj, "toarray", getattr(obj, "to_numpy", None))
+    return np.asarray(obj if dense is None else dense())
 
 
 def tensor_values(tensor: Any) -> NDArray[Any]:
@@ -278,7 +291,7 @@ def read_features(raw: Any, rows: int, name: str) -> NDArray[Any]:
 
     Maps (n, c, h, w) are averaged over the places of each channel, and sequences (n, t, d) over their steps.
     """
-    values: NDArray[Any] = pool(_plain_numbers(raw, name, "a column per feature"))
+    values: NDArray[Any] = pool(_numbers(raw, name, "a column per feature"))
     small = values.dtype.kind == "f" and values.dtype.itemsize <= 4
     values = values.astype(np.float32 if small else np.float64, copy=False)
     if values.ndim != 2 or len(values) != rows or (rows and values.shape[1] == 0):
@@ -288,10 +301,8 @@ def read_features(raw: Any, rows: int, name: str) -> NDArray[Any]:
             "Give {remedy} a layer, or a function of X, with a row of features per row.",
             remedy="embed",
         )
-    try:
+    with in_the_name_of(name, "cannot be used: its "):
         check_block(values, "embeddings")
-    except InvalidInputError as error:
-        raise TeacherError(name, f"cannot be used: its {error.message}").changed(**error.data) from None
     return values
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
 import math
 import os
+import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,11 +26,8 @@ from consilience.files.disk import read_bytes
 from consilience.files.preprocess import ImagePreprocess
 from consilience.files.strict_json import parse_json, record, text
 from consilience.options import Check, anything, count, number, option, size, takes
-from consilience.teachers._remote_http import Answer, Call, Channel
-from consilience.teachers.address import is_address, parse_address
 from consilience.teachers.base import (
     Adapter,
-    Input,
     ModelOptions,
     check_embed_function,
     filled_text,
@@ -35,7 +35,6 @@ from consilience.teachers.base import (
     own_or_given,
     teacher_name,
 )
-from consilience.teachers.feeds import Columns, cast, fixed_batch, pad, plain_values
 from consilience.teachers.inference_protocol import (
     DATATYPES,
     FLOATS,
@@ -44,11 +43,14 @@ from consilience.teachers.inference_protocol import (
     datatype_of,
     decode,
     encode,
+    expect,
     parse_object,
     read_metadata,
 )
+from consilience.teachers.inputs import Columns, Input, cast, fixed_batch, pad, plain_values
 from consilience.teachers.onnx_graph import parse_names
-from consilience.teachers.outputs import choose_output
+from consilience.teachers.outputs import choose_output, ensure, in_the_name_of
+from consilience.teachers.remote_http import Answer, Call, Channel
 
 FEWEST_ROWS = 64
 """A batch is not split into requests of fewer rows."""
@@ -59,6 +61,75 @@ _VARIABLE = text(
     says="a variable that begins with CONSILIENCE_, so that no file can send another secret away",
 )
 _LARGEST_ROW = 2**24  # numbers, in a row that is made up to learn the names of classes
+_SCHEME = re.compile(r"(https?):/{1,2}(?=[^/])", re.IGNORECASE)  # a Path leaves one slash of two
+_PATH = re.compile(r"(?P<prefix>.*/v2)/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/?")
+
+
+@dataclass(frozen=True)
+class Address:
+    """The parts of an endpoint's address.
+
+    Attributes
+    ----------
+    server : str
+        The address of the server's own metadata, which ends in ``/v2``.
+    url : str
+        The address of the model, with its version if one is given.
+    model : str
+    version : str or None
+    plain : bool
+        Whether what is sent could be read on its way: http to another machine.
+    """
+
+    server: str
+    url: str
+    model: str
+    version: str | None
+    plain: bool
+
+
+def is_address(obj: object) -> bool:
+    """Tell whether something is an address of HTTP, as a text or as a path.
+
+    Examples
+    --------
+    >>> is_address("https://host/v2/models/birds"), is_address("birds.onnx")
+    (True, False)
+    """
+    return isinstance(obj, str | os.PathLike) and _SCHEME.match(str(os.fspath(obj))) is not None
+
+
+def parse_address(obj: str | os.PathLike[str], name: str | None = None) -> Address:
+    """Return the parts of an address, or say what is wrong with it; the message has no host."""
+    try:
+        parts = urlsplit(_SCHEME.sub(lambda found: f"{found[1].lower()}://", os.fspath(obj), count=1))
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host, parts = None, urlsplit("")
+    found = _PATH.fullmatch(parts.path)
+    shown = name or (found["model"] if found else "endpoint")
+    ensure(
+        "@" not in parts.netloc,
+        shown,
+        "has a user or a password in its address. Take it out, and name a variable that holds a bearer "
+        "token: Remote(token_env=...).",
+    )
+    if not host or found is None or parts.query or parts.fragment:
+        form = "https://HOST/v2/models/NAME"
+        problem = f"has an address that is none of a model. Give {form}, or {form}/versions/VERSION."
+        raise TeacherError(shown, problem)
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = host.lower() == "localhost"
+    root, plain = f"{parts.scheme}://{parts.netloc}", parts.scheme == "http" and not loopback
+    url = root + parts.path.rstrip("/")
+    return Address(root + found["prefix"], url, found["model"], found["version"], plain)
+
+
+def address_name(obj: str | os.PathLike[str]) -> str:
+    """Return the name of the model in an address."""
+    return parse_address(obj).model
 
 
 class RemoteOptions(ModelOptions):
@@ -100,6 +171,7 @@ class Remote(Adapter):
     Remote('birds', classes: duck, gull)
     """
 
+    inputs: tuple[Input, ...]
     _takes_arrays = True
     _version_told: str | None = None  # by an answer, where neither address nor metadata tell
 
@@ -118,33 +190,34 @@ class Remote(Adapter):
         self._address = parse_address(url, teacher_name(name, "") or None)
         self.name, self._asked = name or self._address.model, options
         check_embed_function(options.embed, self.name)
-        self._channel = Channel(self.name, self._address, options)
+        ensure(
+            options.token_env is None or not self._address.plain,
+            self.name,
+            "has a token and an address that begins with http:, so anyone on the way could read the token. "
+            "Give https:.",
+        )
+        self._channel = Channel(self.name, self._address.url, options)
         with self._told():
             extensions = self._extensions()
-            (answer,) = self._channel.ask([Call(self._address.url)])
-            self._metadata = metadata = read_metadata(answer.body)
             self._binary = "binary_tensor_data" in extensions
-            self._output = options.output_name or self._scores_among(metadata.outputs, options.output)
-            self._served_version = self._address.version
-            if self._served_version is None and len(metadata.versions) == 1:
-                self._served_version = metadata.versions[0]
-            told = {item.name: item.parameters.get("classes") for item in metadata.outputs}
-            own: Any = told.get(self._output or "")
-            own = parse_names(own) if isinstance(own, str) else own if isinstance(own, list) else None
-            own = card.classes if card is not None else own or None
+            (answer,) = self._channel.ask([Call(self._address.url)])
+            self._metadata = read_metadata(answer.body)
+            self._output = options.output_name or self._scores_among(self._metadata.outputs, options.output)
+            own = self._named_classes() if card is None else card.classes
             if own is None and classes is None and "classification" in extensions:
                 own = self._classification()
+        inputs, versions = self._metadata.inputs, self._metadata.versions
+        self.inputs = tuple(
+            Input(one.name, DATATYPES[one.datatype], tuple(None if n < 0 else n for n in one.shape))
+            for one in inputs
+        )
+        if len(inputs) > 1:  # each is a column of a table
+            self.column_kinds = {one.name: _kind(one) for one in inputs}
+        self._served_version = self._address.version or (versions[0] if len(versions) == 1 else None)
         self.served = self._hash()
         what = "a model whose server has no parameters.classes"
         found = own_or_given(own, classes, self.name, binding=False, what=what)
-        images = metadata.inputs[0].parameters.get("preprocess") if len(metadata.inputs) == 1 else None
-        if options.preprocess is None and isinstance(images, str):
-            try:
-                options.preprocess = ImagePreprocess.from_dict(parse_json(images))
-            except InvalidInputError as error:
-                raise TeacherError(
-                    self.name, f"has a server whose metadata cannot be used: {error}"
-                ) from None
+        options.preprocess = options.preprocess or self._named_images()
         if options.fingerprint is not None:
             options.fingerprint = f"{options.fingerprint} {self.served}"
         logits = options.output == "auto" and "logit" in (self._output or "").lower()
@@ -152,12 +225,21 @@ class Remote(Adapter):
         if file is not None:
             self._take_card(file, card)
 
-    def _run(self, X: Any, rows: int, *, scores: bool, features: bool) -> tuple[Any, Any]:
-        return self._ask(X, rows) if scores else None, self._embed(X) if features else None
+    def _named_classes(self) -> Any:
+        """Return the classes in the metadata of the scores, or None."""
+        told = {item.name: item.parameters.get("classes") for item in self._metadata.outputs}
+        own = told.get(self._output or "")
+        return parse_names(own) if isinstance(own, str) else own if isinstance(own, list) and own else None
 
-    def _ask(self, X: Any, rows: int) -> NDArray[Any]:
-        feed = self._feed(X)
-        fixed = fixed_batch(self.inputs)
+    def _named_images(self) -> ImagePreprocess | None:
+        """Return how the only input wants images, if the metadata say so."""
+        inputs = self._metadata.inputs
+        images = inputs[0].parameters.get("preprocess") if len(inputs) == 1 else None
+        with in_the_name_of(self.name, "has a server whose metadata cannot be used: "):
+            return ImagePreprocess.from_dict(parse_json(images)) if isinstance(images, str) else None
+
+    def _run(self, X: Any, rows: int, features: bool) -> tuple[Any, Any]:
+        feed, fixed = self._feed(X), fixed_batch(self.inputs)
         share = max(FEWEST_ROWS, -(-rows // self._asked.in_flight))
         size = fixed or min(self._asked.batch_size, share)
         starts = range(0, rows, size)
@@ -170,61 +252,48 @@ class Remote(Adapter):
             if any(answer.repeated for answer in answers) or self._version_told is None:
                 # nothing of this batch is kept if the server describes another model than before
                 (answer,) = self._channel.ask([Call(self._address.url)])
-                if read_metadata(answer.body) != self._metadata:
-                    raise ProtocolError(
-                        "describes another model than before (metadata have changed). Make the teacher anew"
-                    )
-        return np.concatenate(parts)
+                problem = "describes another model than before (metadata have changed). Make the teacher anew"
+                expect(read_metadata(answer.body) == self._metadata, problem)
+        return np.concatenate(parts), None
 
-    def _call(
-        self, feed: Sequence[tuple[str, str, NDArray[Any]]], start: int, size: int, fixed: int | None
-    ) -> Call:
+    def _call(self, feed: Sequence[Any], start: int, size: int, fixed: int | None) -> Call:
         parts = [(name, kind, values[start : start + size]) for name, kind, values in feed]
         if fixed:
             parts = [(name, kind, pad(values, fixed)) for name, kind, values in parts]
-        wanted: dict[str, Any] = {}
-        if self._output is not None:
-            asked = {"parameters": {"binary_data": True}} if self._binary else {}
-            wanted["outputs"] = [{"name": self._output, **asked}]
-        body, headers = encode(wanted, "inputs", parts, binary=self._binary)
-        return Call(f"{self._address.url}/infer", body, headers)
+        asked = {"parameters": {"binary_data": True}} if self._binary else {}
+        wanted = {} if self._output is None else {"outputs": [{"name": self._output, **asked}]}
+        return Call(f"{self._address.url}/infer", *encode(wanted, "inputs", parts, binary=self._binary))
 
     def _read(self, answer: Answer, rows: int, start: int, fixed: int | None) -> NDArray[Any]:
         """Return the scores (n, k) in an answer, or say what is wrong with it."""
         content, tensors = decode(answer.body, answer.header, "outputs")
         self._check_version(content.get("model_version"))
         described = [Tensor(name, datatype_of(values), values.shape) for name, values in tensors.items()]
-        output = self._output or self._scores_among(described)
-        if output not in tensors:
-            raise ProtocolError(f"gave the outputs {shorten(tensors)} and not {output!r}")
-        scores = tensors[str(output)]
-        if scores.dtype.kind != "f":
-            raise ProtocolError(
-                f"gave {output!r} as {datatype_of(scores)}: whole numbers instead of scores. Name the output "
-                "of scores with Remote(output_name=...)"
-            )
-        if scores.shape[:1] != (fixed or rows,):
-            raise ProtocolError(
-                f"gave {output!r} of shape {list(scores.shape)} for {fixed or rows} rows of X"
-            )
-        wrong = np.isnan(scores[:rows].reshape(rows, -1)).any(axis=1)
-        if wrong.any():
-            raise TeacherError(
-                self.name, "has a server that gave NaN in row {row}.", row=start + int(np.argmax(wrong))
-            )
+        output = str(self._output or self._scores_among(described))
+        expect(output in tensors, f"gave the outputs {shorten(tensors)} and not {output!r}")
+        scores = tensors[output]
+        expect(
+            scores.dtype.kind == "f",
+            f"gave {output!r} as {datatype_of(scores)}: whole numbers instead of scores. Name the output "
+            "of scores with Remote(output_name=...)",
+        )
+        given, expected = list(scores.shape), fixed or rows
+        expect(given[:1] == [expected], f"gave {output!r} of shape {given} for {expected} rows of X")
+        wrong = np.flatnonzero(np.isnan(scores[:rows].reshape(rows, -1)).any(axis=1))
+        if len(wrong):
+            raise TeacherError(self.name, "has a server that gave NaN in row {row}.", row=start + wrong[0])
         return scores[:rows]
 
     def _check_version(self, told: Any) -> None:
         """Raise if an answer comes from another version than those before."""
-        if not isinstance(told, str) or not told:
-            return
-        known = self._version_told or self._served_version or told
-        if told != known:
-            raise ProtocolError(
+        if isinstance(told, str) and told:
+            known = self._version_told or self._served_version or told
+            expect(
+                told == known,
                 f"answered with version {told[:40]!r}, and before with {known[:40]!r}: the model has "
-                "changed. Name the version in the address (.../versions/V), and make the teacher anew"
+                "changed. Name the version in the address (.../versions/V), and make the teacher anew",
             )
-        self._version_told = told
+            self._version_told = told
 
     def _feed(self, X: Any) -> list[tuple[str, str, NDArray[Any]]]:
         """Return name, datatype and values of each input."""
@@ -232,15 +301,14 @@ class Remote(Adapter):
         if not inputs:  # some servers describe no inputs: take X as it is
             values = plain_values(X, (None,))
             return [self._cast(values, Tensor("input-0", datatype_of(values), ()))]
-        names = [item.name for item in inputs]
         if len(inputs) > 1:  # each is a column of a table, whose other columns do not matter
-            lacking = [name for name in names if is_table(X) and name not in X.columns]
-            if lacking:
-                raise TeacherError(
-                    self.name, f"takes the input {lacking[0]!r}; X has the columns {shorten(X.columns)}."
-                )
-            columns = Columns(None, [*self.column_kinds.values()])
-            found = columns.values(X[names] if is_table(X) else X, self.name) or []
+            names = [item.name for item in inputs]
+            if is_table(X):
+                lacking = shorten(name for name in names if name not in X.columns)
+                problem = f"takes the input {lacking!r}; X has the columns {shorten(X.columns)}."
+                ensure(not lacking, self.name, problem)
+                X = X[names]
+            found = Columns(None, [*self.column_kinds.values()]).values(X, self.name) or []
             return [
                 self._cast(values.reshape((-1, 1)[: len(item.shape)]), item)
                 for item, values in zip(inputs, found, strict=True)
@@ -249,12 +317,11 @@ class Remote(Adapter):
         names = item.parameters.get("feature_names", [])
         if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
             X = Columns(names).in_order(X, self.name)
-        values = plain_values(X, [None if length < 0 else length for length in item.shape])
+        values = plain_values(X, self.inputs[0].shape)
         lengths = zip(item.shape[1:], values.shape[1:], strict=False)
-        if values.ndim != len(item.shape) or any(a not in (-1, b) for a, b in lengths):
-            raise TeacherError(
-                self.name, f"takes {item.name!r} of shape {list(item.shape)}, and X has {list(values.shape)}."
-            )
+        right = values.ndim == len(item.shape) and all(wanted in (-1, given) for wanted, given in lengths)
+        shapes = f"of shape {list(item.shape)}, and X has {list(values.shape)}"
+        ensure(right, self.name, f"takes {item.name!r} {shapes}.")
         return [self._cast(values, item)]
 
     def _cast(self, values: NDArray[Any], item: Tensor) -> tuple[str, str, NDArray[Any]]:
@@ -266,68 +333,53 @@ class Remote(Adapter):
         """Turn what does not follow the protocol into our error."""
         try:
             yield
-        except ProtocolError as error:
-            raise TeacherError(self.name, f"has a server that {self._channel.masked(str(error))}.") from None
+        except TeacherError:
+            raise
+        except (ProtocolError, InvalidInputError) as error:
+            what = "" if isinstance(error, ProtocolError) else "gave an answer that cannot be used: "
+            problem = self._channel.masked(str(error)).rstrip(".")
+            raise TeacherError(self.name, f"has a server that {what}{problem}.") from None
 
     def _extensions(self) -> Any:
         """Return the extensions that a server has; none if it does not describe itself."""
         try:
             (answer,) = self._channel.ask([Call(self._address.server)])
             found = parse_object(answer.body).get("extensions")
-        except (TeacherError, ProtocolError):
+        except (InvalidInputError, ProtocolError):
             return ()
         return found if isinstance(found, list) else ()
 
     def _scores_among(self, outputs: Sequence[Tensor], wanted: str = "auto") -> str | None:
         """Return the output that holds the scores; None if there are no outputs."""
         scores = [item for item in outputs if item.datatype in FLOATS]
-        if outputs and not scores:
-            raise ProtocolError(
-                f"gives no scores: its outputs are {shorten(item.name for item in outputs)}. Name the output "
-                "of scores, such as Remote(output_name='predict_proba') with MLServer"
-            )
-        dims = [len(item.shape) for item in scores]
+        expect(
+            scores or not outputs,
+            f"gives no scores: its outputs are {shorten(item.name for item in outputs)}. Name the output "
+            "of scores, such as Remote(output_name='predict_proba') with MLServer",
+        )
         names = [item.name for item in scores]
-        return names[choose_output(names, dims, wanted)] if names else None
+        return names[choose_output(names, [len(item.shape) for item in scores], wanted)] if names else None
 
     def _classification(self) -> list[Any] | None:
         """Return the names of the classes by Triton's extension: each cell is "score:place:name"."""
         output = next((item for item in self._metadata.outputs if item.name == self._output), None)
-        inputs = self._metadata.inputs
-        sizes = [math.prod(max(length, 1) for length in item.shape[1:]) for item in inputs]
-        if output is None or output.shape[-1:] <= (0,) or max(sizes, default=_LARGEST_ROW + 1) > _LARGEST_ROW:
-            return None
+        count = output.shape[-1] if output is not None and output.shape else 0
         feed = []  # one row of zeros, or of empty texts
-        for item in inputs:
-            shape = [1 if length < 0 or place == 0 else length for place, length in enumerate(item.shape)]
+        for item in self._metadata.inputs:
+            shape = [1, *(max(length, 1) for length in item.shape[1:])][: len(item.shape)]
+            if math.prod(shape) > _LARGEST_ROW:
+                return None
             kind = "<U1" if item.datatype == "BYTES" else DATATYPES[item.datatype]
             feed.append((item.name, item.datatype, np.zeros(shape, kind)))
-        wanted = {"name": output.name, "parameters": {"classification": output.shape[-1]}}
-        body, headers = encode({"outputs": [wanted]}, "inputs", feed, binary=False)
-        (answer,) = self._channel.ask([Call(f"{self._address.url}/infer", body, headers)])
+        if output is None or count <= 0 or not feed:
+            return None
+        wanted = {"outputs": [{"name": output.name, "parameters": {"classification": count}}]}
+        call = Call(f"{self._address.url}/infer", *encode(wanted, "inputs", feed, binary=False))
+        (answer,) = self._channel.ask([call])
         cells = decode(answer.body, answer.header, "outputs")[1].get(output.name, np.empty(0))
         parts = [str(cell).split(":", 2) for cell in cells.reshape(-1)]
         names = {int(part[1]): part[2] for part in parts if len(part) == 3 and part[1].isdecimal()}
-        complete = sorted(names) == list(range(output.shape[-1]))
-        return [names[i] for i in sorted(names)] if complete else None
-
-    @property
-    def inputs(self) -> tuple[Input, ...]:
-        """What the metadata say that it takes."""
-        return tuple(
-            Input(
-                item.name,
-                DATATYPES[item.datatype],
-                tuple(None if length < 0 else length for length in item.shape),
-            )
-            for item in self._metadata.inputs
-        )
-
-    @property
-    def column_kinds(self) -> Mapping[Any, str]:
-        """What columns of a table hold, where there is an input for each."""
-        inputs = self._metadata.inputs
-        return {item.name: _kind(item) for item in inputs} if len(inputs) > 1 else {}
+        return [names[i] for i in range(count)] if names.keys() == {*range(count)} else None
 
     def _hash(self) -> str:
         """Return a hash of the address and of what the server says about the model."""
@@ -342,9 +394,9 @@ class Remote(Adapter):
 
 def _read_endpoint(path: Path, name: str, options: RemoteOptions) -> str:
     """Return the address in an endpoint file (TOML), and set the options in it that the caller left open."""
-    declared = RemoteOptions.declared()
-    known = {key: _anything for key in declared if key not in ModelOptions.declared()}
-    read = record({**known, "url": _URL, "token_env": _VARIABLE, "ca_file": text()}, needs=["url"])
+    known = RemoteOptions.declared()
+    keys = {key: lambda value: value for key in known if key not in ModelOptions.declared()}
+    read = record({**keys, "url": _URL, "token_env": _VARIABLE, "ca_file": text()}, needs=["url"])
     try:
         content = read_bytes(path, path.name, most=_MOST_BYTES, links=True).decode("utf-8-sig")
         found = read(tomllib.loads(content))
@@ -352,21 +404,13 @@ def _read_endpoint(path: Path, name: str, options: RemoteOptions) -> str:
             found["ca_file"] = str(path.parent / found["ca_file"])
         url = str(found.pop("url"))
         for key, value in found.items():
-            setattr(
-                options,
-                key,
-                value if getattr(options, key) == declared[key].default else getattr(options, key),
-            )
+            if getattr(options, key) == known[key].default:
+                setattr(options, key, value)
         options.check_options()
     except (ValueError, RecursionError) as error:
         reason = str(error) or type(error).__name__
         raise TeacherError(name, f"cannot be used: {path.name}: {reason}") from error
     return url
-
-
-def _anything(value: Any) -> Any:
-    """Read what is checked elsewhere."""
-    return value
 
 
 def _kind(item: Tensor) -> str:

@@ -1,24 +1,46 @@
-"""Fitted scikit-learn-style classifiers as teachers."""
+"""Fitted scikit-learn-style classifiers as teachers, and those in .skops files.
+
+A .skops file is read once into memory. Before skops sees it, every entry is compared with the tables here,
+and every array with its size. What is not in the tables is refused; there is no option to widen them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import gc
+import io
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
-from consilience.exceptions import TeacherError
+from consilience._optional import require
+from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
+from consilience.exceptions import shown as visible
+from consilience.files.arrays import open_npz
+from consilience.files.disk import read_bytes
+from consilience.files.strict_json import parse_json
 from consilience.options import takes
 from consilience.teachers.base import (
     Adapter,
     TeacherOptions,
     check_embed_function,
+    open_source,
     own_or_given,
     teacher_name,
 )
-from consilience.teachers.outputs import PROBA_TOLERANCE, Output, as_numbers
+from consilience.teachers.fingerprints import fingerprint_of
+from consilience.teachers.outputs import (
+    PROBA_TOLERANCE,
+    Output,
+    as_numbers,
+    ensure,
+    foreign,
+    in_the_name_of,
+)
 
 # Embeddings are dense. A bag of words with a hundred thousand columns would take too much memory.
 MAX_SPARSE_COLUMNS = 4096
@@ -29,19 +51,11 @@ _ACTIVATIONS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "tanh": np.tanh,
     "relu": lambda Z: np.maximum(Z, 0),
 }
-
-
-class Parts(NamedTuple):
-    """A model, split into its last step, or None, and the steps before it, which are applied in turn."""
-
-    before: list[Any]
-    last: Any
-
-    def transform(self, X: Any) -> Any:
-        """Return what the steps make of X."""
-        for step in self.before:
-            X = step.transform(X)
-        return X
+_SEVERAL = "predicts {} outputs at once. Give a classifier with one output, or one function per output."
+_BY_PAIRS = (
+    "gives a margin per pair of its {} classes (one-vs-one), not one per class. "
+    "Set decision_function_shape='ovr' on it, or wrap it in CalibratedClassifierCV."
+)
 
 
 class Sklearn(Adapter):
@@ -65,60 +79,48 @@ class Sklearn(Adapter):
     def __init__(
         self, model: Any, classes: ArrayLike | None = None, name: str | None = None, options: Any = None
     ) -> None:
-        shown = teacher_name(name, type(model).__name__)
+        kind = type(model).__name__
+        shown = teacher_name(name, kind)
         _check_fitted(model, shown)
-        self._model, self._parts, self._named = model, open_model(model), isinstance(options.embed, str)
+        self._model, (self._before, self._last) = model, open_model(model)
         self._method = _method(model, options.output, shown)
-        output: Output = "probabilities" if self._method == "predict_proba" else "logits"
-        if output == "probabilities":
+        proba = self._method == "predict_proba"
+        if proba:
             self._tolerance = PROBA_TOLERANCE
-        own = getattr(model, "classes_", None)
-        if isinstance(own, list) and own and isinstance(own[0], np.ndarray):
-            raise TeacherError(shown, _several_outputs(len(own)))
-        found = own_or_given(
-            own,
-            classes,
-            shown,
-            what=f"a {type(model).__name__} without classes_",
-        )
+        own: Any = getattr(model, "classes_", None)
+        several = isinstance(own, list) and own and isinstance(own[0], np.ndarray)
+        ensure(not several, shown, _SEVERAL.format(len(own) if several else 1))
+        found = own_or_given(own, classes, shown, what=f"a {kind} without classes_")
         # with three classes there are three pairs, too: the shape alone would not tell
-        by_pairs = getattr(self._parts.last, "decision_function_shape", None) == "ovo" and len(found) > 2
-        if by_pairs and output == "logits":
-            raise TeacherError(shown, _one_vs_one(len(found)))
-        super().__init__(shown, found, options, output=output if options.output == "auto" else None)
+        by_pairs = getattr(self._last, "decision_function_shape", None) == "ovo" and len(found) > 2
+        ensure(proba or not by_pairs, shown, _BY_PAIRS.format(len(found)))
+        known: Output = "probabilities" if proba else "logits"
+        super().__init__(shown, found, options, output=known if options.output == "auto" else None)
+        self._named = isinstance(options.embed, str)
         if self._named:
-            self._parts = _until(model, options.embed, shown)
+            self._before, self._last = _until(model, options.embed, shown)
         else:
             check_embed_function(options.embed, shown, "the name of a pipeline's step")
 
-    def _run(self, X: Any, rows: int, *, scores: bool, features: bool) -> tuple[Any, Any]:
-        own = features and self._embed is None
-        seen = None
-        if callable(self._embed) and features:
-            seen = self._embed(X)
-        elif features:
-            seen = inside = self._parts.transform(X)
-            if own:
-                seen = last_layer_input(self._parts.last, inside)
-        if not scores:
-            return None, seen
+    def _run(self, X: Any, rows: int, features: bool) -> tuple[Any, Any]:
+        inside = X
+        for step in self._before if features else ():
+            inside = step.transform(inside)
         # a pipeline is passed once for both
-        asked, given = (self._parts.last, inside) if own and self._parts.before else (self._model, X)
-        return self._checked(getattr(asked, self._method)(given), rows), seen
-
-    def _checked(self, raw: Any, rows: int) -> Any:
-        """Return scores (n, k), or say why they are none."""
-        k = len(self.classes)
+        once = features and not self._named and self._before
+        model, given = (self._last, inside) if once else (self._model, X)
+        raw, k = getattr(model, self._method)(given), len(self.classes)
+        seen = inside if self._named or not features else last_layer_input(self._last, inside)
         if self._method == "predict_proba":
-            if isinstance(raw, list) and raw and getattr(raw[0], "ndim", 0) == 2:
-                raise TeacherError(self.name, _several_outputs(len(raw)))
-            return raw
+            several = isinstance(raw, list) and raw and getattr(raw[0], "ndim", 0) == 2
+            ensure(not several, self.name, _SEVERAL.format(len(raw)))
+            return raw, seen
         margins = as_numbers(raw, self.name)
         if k == 2 and margins.size == rows:
-            return binary_logits(margins)
-        if margins.ndim == 2 and margins.shape[1] != k and margins.shape[1] == k * (k - 1) // 2:
-            raise TeacherError(self.name, _one_vs_one(k))
-        return margins
+            margins = binary_logits(margins)
+        pairs = margins.ndim == 2 and margins.shape[1] != k and margins.shape[1] == k * (k - 1) // 2
+        ensure(not pairs, self.name, _BY_PAIRS.format(k))
+        return margins, seen
 
     def _embeddable(self) -> bool:
         return self._embed is not None or self.class_weights is not None
@@ -126,16 +128,13 @@ class Sklearn(Adapter):
     @property
     def class_weights(self) -> NDArray[Any] | None:
         """The weights (k, d) of a linear model, or of the last layer of an MLPClassifier."""
-        before, last = self._parts
         # steps that resample do not transform; a named step may feed a network's first layer
-        closed = not all(hasattr(step, "transform") for step in before)
-        if callable(self._embed) or closed or (self._named and hasattr(last, "coefs_")):
+        closed = not all(hasattr(step, "transform") for step in self._before)
+        if callable(self._embed) or closed or (self._named and hasattr(self._last, "coefs_")):
             return None
-        return last_layer_weights(last, len(self.classes))
+        return last_layer_weights(self._last, len(self.classes))
 
     def _model_fingerprint(self) -> str | None:
-        from consilience.teachers.fingerprints import fingerprint_of
-
         return fingerprint_of(self._model)
 
 
@@ -145,21 +144,19 @@ def is_estimator(obj: Any) -> bool:
     return not isinstance(obj, type) and any(hasattr(obj, member) for member in methods)
 
 
-def _method(model: Any, output: Output, name: str) -> str:
+def _method(model: Any, output: str, name: str) -> str:
     """Return the method that scores: `predict_proba`, unless there is none or logits are asked for."""
     proba, margin = hasattr(model, "predict_proba"), hasattr(model, "decision_function")
-    problem = ""
-    if not proba and not margin:
-        problem = (
-            "has neither predict_proba nor decision_function. Give a function that returns its scores "
-            "(n, k), or its predictions as an array of hard labels."
-        )
-    elif output == "probabilities" and not proba:
-        problem = "has no predict_proba. Drop {argument} to use its margins as logits."
-    elif output == "logits" and not margin:
-        problem = "has no decision_function and so no logits. Drop {argument}."
-    if problem:
-        raise TeacherError(name, problem, argument="output", value=output)
+    ensure(
+        proba or margin,
+        name,
+        "has neither predict_proba nor decision_function. Give a function that returns its scores (n, k), or "
+        "its predictions as an array of hard labels.",
+    )
+    problem = "has no predict_proba. Drop {argument} to use its margins as logits."
+    ensure(proba or output != "probabilities", name, problem, argument="output", value=output)
+    problem = "has no decision_function and so no logits. Drop {argument}."
+    ensure(margin or output != "logits", name, problem, argument="output", value=output)
     return "decision_function" if not proba or output == "logits" else "predict_proba"
 
 
@@ -189,43 +186,31 @@ def _check_fitted(model: Any, name: str) -> None:
         return
 
 
-def _several_outputs(count: int) -> str:
-    return f"predicts {count} outputs at once. Give a classifier with one output, or one function per output."
-
-
-def _one_vs_one(n_classes: int) -> str:
-    return (
-        f"gives a margin per pair of its {n_classes} classes (one-vs-one), not one per class. "
-        "Set decision_function_shape='ovr' on it, or wrap it in CalibratedClassifierCV."
-    )
-
-
-def open_model(model: Any) -> Parts:
-    """Open pipelines and hyperparameter searches."""
+def open_model(model: Any) -> tuple[list[Any], Any]:
+    """Open pipelines and hyperparameter searches: return the steps before the classifier, and that."""
     before: list[Any] = []
     for _ in range(_DEEPEST):
-        if hasattr(model, "best_estimator_"):
-            model = model.best_estimator_
-        elif isinstance(getattr(model, "steps", None), list) and model.steps:
+        model = getattr(model, "best_estimator_", model)
+        if isinstance(getattr(model, "steps", None), list) and model.steps:
             before += [step for _, step in model.steps[:-1] if step not in (None, "passthrough")]
             model = model.steps[-1][1]
-    return Parts(before, model)
+    return before, model
 
 
-def _until(model: Any, step: str, name: str) -> Parts:
+def _until(model: Any, step: str, name: str) -> tuple[list[Any], Any]:
     """Return a pipeline up to and including the named step, and the classifier if it comes right after."""
     for _ in range(_DEEPEST):
         model = getattr(model, "best_estimator_", model)
     names = [key for key, _ in getattr(model, "steps", ())][:-1]
-    if step not in names:
-        raise TeacherError(
-            name,
-            f"has no step {step!r} before its last; it has {', '.join(map(repr, names)) or 'none'}. "
-            "Give {remedy} the name of a pipeline's step, or a function of X.",
-            remedy="embed",
-        )
+    ensure(
+        step in names,
+        name,
+        f"has no step {step!r} before its last; it has {', '.join(map(repr, names)) or 'none'}. "
+        "Give {remedy} the name of a pipeline's step, or a function of X.",
+        remedy="embed",
+    )
     place = names.index(step) + 1
-    return Parts([model[:place]], model.steps[-1][1] if place == len(names) else None)
+    return [model[:place]], model.steps[-1][1] if place == len(names) else None
 
 
 def last_layer_weights(last: Any, n_classes: int) -> NDArray[np.float64] | None:
@@ -235,13 +220,10 @@ def last_layer_weights(last: Any, n_classes: int) -> NDArray[np.float64] | None:
     """
     # dual_coef_ marks a support vector machine, whose coef_ has one row per pair of classes
     found = None if hasattr(last, "dual_coef_") else getattr(last, "coef_", None)
-    if _is_mlp(last):
-        found = last.coefs_[-1].T
+    found = last.coefs_[-1].T if _is_mlp(last) else found
     if found is None:
         return None
-    weights = np.atleast_2d(
-        np.asarray(found.toarray() if hasattr(found, "toarray") else found, dtype=np.float64)
-    )
+    weights = np.atleast_2d(as_numbers(found, "last layer"))
     if n_classes == 2 and len(weights) == 1:
         weights = np.vstack([-weights, weights]) / 2
     return weights if weights.ndim == 2 and len(weights) == n_classes else None
@@ -254,9 +236,8 @@ def last_layer_input(last: Any, X: Any) -> Any:
     """
     sparse = hasattr(X, "toarray")
     if not _is_mlp(last):
-        if sparse:
-            return None if X.shape[1] > MAX_SPARSE_COLUMNS else X.toarray()
-        return np.asarray(X)
+        large = sparse and X.shape[1] > MAX_SPARSE_COLUMNS
+        return None if large else X.toarray() if sparse else np.asarray(X)
     hidden = X if sparse else np.asarray(X, dtype=np.float64)
     for weights, bias in zip(last.coefs_[:-1], last.intercepts_[:-1], strict=True):
         hidden = _ACTIVATIONS[last.activation](np.asarray(hidden @ weights) + bias)
@@ -265,3 +246,242 @@ def last_layer_input(last: Any, X: Any) -> Any:
 
 def _is_mlp(last: Any) -> bool:
     return hasattr(last, "coefs_") and hasattr(last, "intercepts_") and last.activation in _ACTIVATIONS
+
+
+MAX_BYTES = 2 * 2**30
+"""The largest file that is read."""
+MAX_SCHEMA = 64 * 2**20
+"""The largest description in a file."""
+_SCHEMA = "schema.json"
+_MARKS = {"__class__", "__module__", "__loader__"}
+_REMEDY = (
+    "Export the model to ONNX and give that; or, if you trust whoever made the file, load it with skops "
+    "yourself and give the fitted model."
+)
+
+ESTIMATORS = frozenset(
+    {
+        "sklearn.calibration.CalibratedClassifierCV",
+        "sklearn.calibration._CalibratedClassifier",
+        "sklearn.calibration._SigmoidCalibration",
+        "sklearn.compose._column_transformer.ColumnTransformer",
+        "sklearn.decomposition._pca.PCA",
+        "sklearn.decomposition._truncated_svd.TruncatedSVD",
+        "sklearn.discriminant_analysis.LinearDiscriminantAnalysis",
+        "sklearn.discriminant_analysis.QuadraticDiscriminantAnalysis",
+        "sklearn.ensemble._voting.VotingClassifier",
+        "sklearn.feature_extraction.text.CountVectorizer",
+        "sklearn.feature_extraction.text.TfidfTransformer",
+        "sklearn.feature_extraction.text.TfidfVectorizer",
+        "sklearn.feature_selection._variance_threshold.VarianceThreshold",
+        "sklearn.impute._base.MissingIndicator",
+        "sklearn.impute._base.SimpleImputer",
+        "sklearn.linear_model._logistic.LogisticRegression",
+        "sklearn.linear_model._perceptron.Perceptron",
+        "sklearn.linear_model._ridge.RidgeClassifier",
+        "sklearn.linear_model._stochastic_gradient.SGDClassifier",
+        "sklearn.multiclass.OneVsRestClassifier",
+        "sklearn.multiclass._ConstantPredictor",
+        "sklearn.naive_bayes.BernoulliNB",
+        "sklearn.naive_bayes.ComplementNB",
+        "sklearn.naive_bayes.GaussianNB",
+        "sklearn.naive_bayes.MultinomialNB",
+        "sklearn.neural_network._multilayer_perceptron.MLPClassifier",
+        "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+        "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
+        "sklearn.pipeline.FeatureUnion",
+        "sklearn.pipeline.Pipeline",
+        "sklearn.preprocessing._data.Binarizer",
+        "sklearn.preprocessing._data.MaxAbsScaler",
+        "sklearn.preprocessing._data.MinMaxScaler",
+        "sklearn.preprocessing._data.Normalizer",
+        "sklearn.preprocessing._data.PowerTransformer",
+        "sklearn.preprocessing._data.QuantileTransformer",
+        "sklearn.preprocessing._data.RobustScaler",
+        "sklearn.preprocessing._data.StandardScaler",
+        "sklearn.preprocessing._encoders.OneHotEncoder",
+        "sklearn.preprocessing._encoders.OrdinalEncoder",
+        "sklearn.preprocessing._function_transformer.FunctionTransformer",  # without a function
+        "sklearn.preprocessing._label.LabelBinarizer",
+        "sklearn.preprocessing._label.LabelEncoder",
+        "sklearn.svm._classes.LinearSVC",
+    }
+)
+"""Classes of scikit-learn whose objects a file may hold, by the module that defines them.
+
+They compute with numpy alone, or hold indices that are checked below. Trees, nearest neighbours and kernel
+machines are left out: compiled code follows the indices in them without a look at their range, so a made-up
+file could make it read and write outside of its memory.
+"""
+
+_SCALARS = frozenset(
+    f"numpy.{name}"
+    for name in (
+        "bool", "bool_", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "intp", "str_",
+        "uint8", "uint16", "uint32", "uint64",
+    )
+)  # fmt: skip
+
+_ALLOWED: dict[str, frozenset[str]] = {
+    "ObjectNode": ESTIMATORS,
+    "DictNode": frozenset({"builtins.dict", "sklearn.utils._bunch.Bunch"}),
+    "ListNode": frozenset({"builtins.list"}),
+    "TupleNode": frozenset({"builtins.tuple"}),
+    "SetNode": frozenset({"builtins.set"}),
+    "SliceNode": frozenset({"builtins.slice"}),
+    "JsonNode": frozenset({"builtins.str"}),
+    "TypeNode": _SCALARS | {"builtins.bool", "builtins.float", "builtins.int", "builtins.str"},
+    "NdArrayNode": _SCALARS | {"numpy.ndarray"},
+    "DTypeNode": frozenset({"numpy.dtype"}),
+    "RandomStateNode": frozenset({"numpy.random.mtrand.RandomState"}),
+    "LossNode": frozenset(  # of the two linear models that are fitted by stochastic gradients
+        {
+            "sklearn._loss._loss.CyHalfBinomialLoss",
+            "sklearn.linear_model._sgd_fast.Hinge",
+            "sklearn.linear_model._sgd_fast.ModifiedHuber",
+            "sklearn.linear_model._sgd_fast.SquaredHinge",
+        }
+    ),
+}
+"""The kinds of entries that a file may have, and the types of each. Functions are of no kind here."""
+
+_REASONS = {
+    "FunctionNode": "a function, which would be imported",
+    "PartialNode": "a function with arguments, which would be called",
+    "MethodNode": "a method, which would be called",
+    "OperatorFuncNode": "a function, which would be called",
+    "ConstructorFromReduceNode": "a type that would be called with arguments of the file",
+    "TreeNode": "a tree, whose indices compiled code follows without a check",
+}
+"""Why an entry of some kind is refused, for messages."""
+
+
+class Skops(Sklearn):
+    """A ``.skops`` file with a fitted scikit-learn classifier, of types on our own list (docs/files.md).
+
+    Examples
+    --------
+    >>> Skops("birds.skops").classes.tolist()  # doctest: +SKIP
+    ['duck', 'gull']
+    """
+
+    @takes(TeacherOptions)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        classes: ArrayLike | None = None,
+        name: str | None = None,
+        options: Any = None,
+    ) -> None:
+        source, title, card = open_source(path, name, options)
+        model = _load(source, title)
+        names = card.classes if classes is None and card is not None else classes
+        super().__init__(model, names, title, **options.get_params(deep=False))
+        self._take_card(source, card)
+
+
+def _load(source: Path, name: str) -> Any:
+    """Return the model in a file, or say why it is not loaded."""
+    library = require("skops.io", extra="skops", purpose="A .skops file")
+    with in_the_name_of(name, "is no .skops file that can be read: "):
+        # once: what is checked is what is loaded
+        data = read_bytes(source, source.name, most=MAX_BYTES, links=True)
+        types = _check_content(data, source)
+    with foreign(name, f"cannot be loaded from {source.name}"):  # whatever a damaged description leads to
+        model = library.loads(data, trusted=sorted(types))
+    for part in _parts(model):
+        right, problem = _CHECKS.get(type(part).__name__, (lambda part: True, ""))
+        try:
+            fine = right(part)
+        except Exception as error:  # an attribute that is missing, or anything in its place
+            fine, problem = False, f"cannot be checked ({type(error).__name__})"
+        _trust(fine, source, f"{type(part).__name__} {problem}")
+    problem = f"is no classifier: {source.name} holds a {type(model).__name__}. Save a fitted one."
+    ensure(is_estimator(model), name, problem)
+    return model
+
+
+def _trust(right: object, source: Path, why: str) -> None:
+    if not right:
+        raise UnsafeFileError(f"{source.name} is not loaded: {why}. {_REMEDY}")
+
+
+def _check_content(data: bytes, source: Path) -> set[str]:
+    """Return the types in a file; raise where one is not allowed, or where an array is not what it says."""
+    with open_npz(source, file=io.BytesIO(data)) as archive:
+        if _SCHEMA not in archive.names:
+            raise InvalidInputError(f"{source.name} has no {_SCHEMA}.")
+        schema = archive.read_bytes(_SCHEMA, MAX_SCHEMA)
+        found, waiting = set[str](), [parse_json(schema, _SCHEMA, foreign=True)]
+        while waiting:
+            entry = waiting.pop()
+            waiting += entry if isinstance(entry, list) else entry.values() if isinstance(entry, dict) else ()
+            if not isinstance(entry, dict) or not _MARKS.intersection(entry):
+                continue
+            kind, module, name = (str(entry.get(mark)) for mark in ("__loader__", "__module__", "__class__"))
+            full, array = f"{module}.{name}", str(entry.get("file")).removesuffix(".npy")
+            what = _REASONS.get(kind, "which is not on the list of types that a file may hold")
+            allowed = full in _ALLOWED.get(kind, ()) and "." not in name
+            _trust(allowed, source, f"it holds {visible(full)}, {what}")
+            found.add(full)
+            if kind == "NdArrayNode" and "file" in entry:
+                right = entry["file"] == f"{array}.npy" and array in archive.names
+                what = f"it takes an array from {visible(entry['file'])}, which is none of its arrays"
+                _trust(right, source, what)
+                archive.read(array)
+    return found
+
+
+def _parts(model: Any) -> Iterator[Any]:
+    """Yield a model and all objects in it, each once."""
+    waiting, seen = [model], dict[int, Any]()
+    while waiting:
+        part = waiting.pop()
+        if id(part) not in seen and not isinstance(part, type):
+            seen[id(part)] = part  # kept, so that no other gets its id
+            waiting += gc.get_referents(part)
+            if isinstance(part, np.ndarray) and part.dtype.hasobject:
+                waiting += part.ravel().tolist()
+            yield part
+
+
+def _one_hot(encoder: Any) -> bool:
+    if not hasattr(encoder, "categories_"):  # the original that a ColumnTransformer copied
+        return True
+    for values in encoder.categories_:
+        # values of an object array are looked up in a table; others by bisection, which needs their order
+        known = values[:-1] if values.dtype.kind == "f" and np.isnan(values[-1:]).any() else values
+        if values.ndim != 1 or not (values.dtype.kind == "O" or np.all(known[:-1] < known[1:])):
+            return False
+    widths = [len(values) for values in encoder.categories_]
+    plain = encoder._drop_idx_after_grouping is None and not encoder._infrequent_enabled
+    return plain and list(encoder._n_features_outs) == widths and encoder.n_features_in_ == len(widths)
+
+
+def _vectoriser(vectoriser: Any) -> bool:
+    # scikit-learn checks a given vocabulary itself
+    words = vectoriser.vocabulary_ if hasattr(vectoriser, "vocabulary_") else {}
+    places = list(words.values())
+    whole = type(words) is dict and all(type(place) is int for place in places)
+    return whole and vectoriser.input == "content" and sorted(places) == list(range(len(places)))
+
+
+def _random_state(state: Any) -> bool:
+    found = state.get_state(legacy=False)["state"]
+    return bool(0 <= found["pos"] <= len(found["key"]))
+
+
+_TEXTS = (_vectoriser, "reads files that the rows name, or has a vocabulary with wrong places")
+_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "OneHotEncoder": (
+        _one_hot,
+        "drops or groups categories, or has some that are not in order, or other columns than categories. "
+        "Fit it with drop=None and all categories",
+    ),
+    "CountVectorizer": _TEXTS,
+    "TfidfVectorizer": _TEXTS,
+    # only what stands for "passthrough" in a ColumnTransformer
+    "FunctionTransformer": (lambda one: one.func is one.inverse_func is None, "has a function"),
+    "RandomState": (_random_state, "has a place outside of its numbers"),
+}
+"""Numbers that compiled code takes as indices, and whatever would be called: what is right, what is wrong."""

@@ -23,7 +23,8 @@ from consilience.files.strict_json import (
     text,
     whole,
 )
-from consilience.teachers.model_folder import CONFIG, Folder
+from consilience.teachers.folders import CONFIG, Folder
+from consilience.teachers.outputs import ensure
 
 _WRAPPED = "timm_model."  # transformers puts it before each name of a tensor
 # fmt: off
@@ -90,7 +91,7 @@ _IMAGES = record(
 class Timm:
     """A network of timm."""
 
-    saved = None  # timm makes a network in full precision
+    rows = saved = None  # it takes prepared images, and timm makes a network in full precision
 
     def __init__(self, folder: Folder) -> None:
         config = folder.json(CONFIG, _CONFIG)
@@ -107,12 +108,12 @@ class Timm:
             side = self._arguments["img_size"]
             size = (self._arguments.get("in_chans", 3), *(side if isinstance(side, tuple) else (side, side)))
         self.columns = known.get("num_classes", 0)
-        if size[0] not in (1, 3) or not self.columns:
-            raise TeacherError(
-                folder.name,
-                f"has {size[0]} channels and {self.columns} classes by {CONFIG}; expected 3 channels, or 1 "
-                "for grey, and num_classes.",
-            )
+        ensure(
+            size[0] in (1, 3) and self.columns,
+            folder.name,
+            f"has {size[0]} channels and {self.columns} classes by {CONFIG}; expected 3 channels, or 1 for "
+            "grey, and num_classes.",
+        )
         self._known = {"num_classes": self.columns, "input_size": size}
         if "fixed_input_size" in about:  # transformers are then made for that size
             self._known["fixed_input_size"] = about["fixed_input_size"]
@@ -150,17 +151,14 @@ class Timm:
         with self.folder.loaded_by("safetensors.torch", "timm") as tensors:
             files = [tensors.load_file(self.folder.path / file) for file in self.folder.weight_files()]
         state = {name: tensor for file in files for name, tensor in file.items()}
-        if not state:
-            raise TeacherError(self.folder.name, "has a file of weights without any tensor.")
+        ensure(state, self.folder.name, "has a file of weights without any tensor.")
         if all(name.startswith(_WRAPPED) for name in state):
             state = {name.removeprefix(_WRAPPED): tensor for name, tensor in state.items()}
         with self.folder.loaded_by("timm", "timm") as library:
-            if not library.is_model(self._architecture):
-                raise TeacherError(
-                    self.folder.name,
-                    f"has the architecture {self._architecture!r}, which timm {library.__version__} does not "
-                    "know. Install a newer timm, or export the network to ONNX.",
-                )
+            unknown = f"{self._architecture!r}, which timm {library.__version__} does not know"
+            advice = "Install a newer timm, or export the network to ONNX."
+            known = library.is_model(self._architecture)
+            ensure(known, self.folder.name, f"has the architecture {unknown}. {advice}")
             network = library.create_model(
                 self._architecture,
                 pretrained=True,

@@ -1,22 +1,37 @@
-"""Classifiers of transformers, loaded by the library itself from a folder that was checked."""
+"""Classifiers of transformers, and encoders of sentence-transformers with a linear head, as model folders.
+
+The libraries load the networks from a folder that was checked. The head of an encoder is a file
+``head.safetensors`` in the same folder: ``weight`` (k, d), ``bias`` (k,), and in its metadata ``classes``, a
+JSON list.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 
 from consilience._optional import require
-from consilience._validation import n_rows
+from consilience._validation import check_count, n_rows
 from consilience._words import shorten
-from consilience.exceptions import TeacherError, shown
+from consilience.exceptions import InvalidInputError, LabelSpaceError, UnsafeFileError, shown
+from consilience.files.disk import replacing
 from consilience.files.ngram_model import as_texts
 from consilience.files.preprocess import as_colour_images
-from consilience.files.strict_json import listing, mapping, maybe, record, text, whole
-from consilience.teachers.model_folder import CONFIG, Batches, Folder
+from consilience.files.strict_json import listing, mapping, maybe, parse_json, record, text, whole
+from consilience.labels import class_list
+from consilience.teachers.base import own_or_given
+from consilience.teachers.folders import CONFIG, MODULES, Batches, Folder, list_files
+from consilience.teachers.outputs import ensure, foreign, in_the_name_of
+from consilience.teachers.torch import check_device
 
 LOCAL: Mapping[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 """What every loader of transformers is told."""
@@ -40,6 +55,25 @@ _SETTINGS = record(
 )
 
 
+HEAD = "head.safetensors"
+PURPOSE = "An encoder folder"
+_AT_ONCE = 32  # texts of a batch on a processor: small batches stay in its cache
+_KINDS = {
+    "Transformer": "base.modules.transformer",
+    "Pooling": "sentence_transformer.modules.pooling",
+    "Normalize": "base.modules.normalize",
+    "Dense": "base.modules.dense",
+}
+_TYPES = {
+    f"sentence_transformers.{place}.{kind}": kind
+    for kind, module in _KINDS.items()
+    for place in ("models", module, module.rpartition(".")[0])
+}
+"""The types that modules.json may name: those that the library writes today, and wrote before."""
+_PLACE = text(200, like=r"(?!\.\.?$)[^/\\:\0]*", says="empty or a subfolder, named without any path")
+_MODULES = listing(record({"type": text(), "path": maybe(_PLACE)}, needs=["type"], others=True), 100, least=1)
+
+
 class Checkpoint:
     """A sequence or image classifier of transformers."""
 
@@ -49,42 +83,38 @@ class Checkpoint:
         first = (settings.get("architectures") or ["checkpoint of unknown architecture"])[0]
         labels = {int(number): label for number, label in (settings.get("id2label") or {}).items()}
         self.columns = len(labels) or settings.get("num_labels") or 2
-        found, problem = _TASKS.fullmatch(first), settings.get("problem_type")
-        what = ""
-        if found is None:
-            what = (
-                f"is a {shorten([first])[:100]}, and a teacher classifies. Give a checkpoint whose "
-                f"architectures in {CONFIG} end in ForSequenceClassification or ForImageClassification."
-            )
-        elif config.get("quantization_config") is not None:
-            what = (
-                "is quantised (quantization_config), which needs libraries of its own. Give the folder with "
-                "the full weights, or export the model to ONNX."
-            )
-        elif problem == "multi_label_classification":
-            what = (
-                f"answers yes or no for each class on its own (problem_type {problem}), so a row may have "
-                "several classes or none, and its scores are no distribution over classes. If each row has "
-                "one class in your data, give a function of X that returns the scores you want."
-            )
-        elif problem == "regression" or self.columns == 1:
-            what = "gives a number, not classes: it has one label, or was made for regression."
-        elif labels and sorted(labels) != list(range(self.columns)):
-            what = (
-                f"has an id2label in {CONFIG} with the numbers {shorten(sorted(labels), 5)}; expected each "
-                "number from 0 on."
-            )
-        elif found[1] == "Image" and not folder.files.intersection(_PROCESSORS):
-            what = (
-                f"has no {_PROCESSORS[0]}, so the size and scale of its images are unknown. Fetch that file, "
-                "too."
-            )
-        if found is None or what:
-            raise TeacherError(folder.name, what)
+        task, problem = _TASKS.fullmatch(first), settings.get("problem_type")
+        ensure(
+            task,
+            folder.name,
+            f"is a {shorten([first])[:100]}, and a teacher classifies. Give a checkpoint whose architectures "
+            f"in {CONFIG} end in ForSequenceClassification or ForImageClassification.",
+        )
+        ensure(
+            config.get("quantization_config") is None,
+            folder.name,
+            "is quantised (quantization_config), which needs libraries of its own. Give the folder with the "
+            "full weights, or export the model to ONNX.",
+        )
+        ensure(
+            problem != "multi_label_classification",
+            folder.name,
+            f"answers yes or no for each class on its own (problem_type {problem}), so a row may have "
+            "several classes or none, and its scores are no distribution over classes. If each row has one "
+            "class in your data, give a function of X that returns the scores you want.",
+        )
+        number = "gives a number, not classes: it has one label, or was made for regression."
+        ensure(problem != "regression" and self.columns > 1, folder.name, number)
+        found = f"has an id2label in {CONFIG} with the numbers {shorten(sorted(labels), 5)}"
+        right = not labels or sorted(labels) == list(range(self.columns))
+        ensure(right, folder.name, f"{found}; expected each number from 0 on.")
         self.own = [labels[i] for i in sorted(labels)] or None
-        self.rows = "text" if found[1] == "Sequence" else "image"
+        self.rows = "text" if "ForSequence" in first else "image"
         if self.rows == "text":
             folder.check_tokenizer()
+        lacks = f"has no {_PROCESSORS[0]}, so the size and scale of its images are unknown."
+        known = self.rows == "text" or folder.files.intersection(_PROCESSORS)
+        ensure(known, folder.name, f"{lacks} Fetch that file, too.")
         folder.weight_files()
 
     def load(self, device: str, dtype: Any) -> tuple[Any, Batches]:
@@ -115,12 +145,9 @@ class Checkpoint:
         one, several = map(self.folder.json, _PROCESSORS)
         settings = one or several.get("image_processor")
         named = settings.get("image_processor_type") if isinstance(settings, Mapping) else None
-        if named is not None and f"{str(named).removesuffix('Fast').removesuffix('Pil')}Pil" not in known:
-            raise TeacherError(
-                self.folder.name,
-                f"has the image processor {shown(named)}, which transformers does not have for image "
-                "classification. Code of the folder is never run.",
-            )
+        problem = f"has the image processor {shown(named)}, which transformers does not have for image"
+        right = named is None or f"{str(named).removesuffix('Fast').removesuffix('Pil')}Pil" in known
+        ensure(right, self.folder.name, f"{problem} classification. Code of the folder is never run.")
 
 
 def token_batches(tokenizer: Any, config: Any, device: str = "cpu") -> Batches:
@@ -196,12 +223,10 @@ def load_network(folder: Folder, within: str, auto: str, dtype: Any, **config: A
     # an encoder may come without the pooler, which is not used
     missing = sorted(key for key in map(str, report["missing_keys"]) if not key.startswith("pooler."))
     other = sorted(str(entry[0]) for entry in report["mismatched_keys"])
-    if missing or other:
-        lacks, differs = f"lacks the weights {shorten(missing, 3)}", shorten(other, 3)
-        what = lacks if missing else f"has weights of another shape for {differs}"
-        raise TeacherError(
-            folder.name, f"{what}. The library would fill these with random numbers. Fetch the folder again."
-        )
+    lacks = f"lacks the weights {shorten(missing, 3)}"
+    what = lacks if missing else f"has weights of another shape for {shorten(other, 3)}"
+    advice = "The library would fill these with random numbers. Fetch the folder again."
+    ensure(not missing and not other, folder.name, f"{what}. {advice}")
     return settings, model.eval()
 
 
@@ -219,3 +244,214 @@ def loading(folder: Folder) -> Iterator[Any]:
             logging.set_verbosity(level)
             if bars:
                 logging.enable_progress_bar()
+
+
+class Sentences:
+    """An encoder of sentence-transformers with a linear head, whose input is the embedding."""
+
+    rows, saved = "text", None
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder, self._modules = folder, read_modules(folder)
+        self._weight, self._bias, self.own = read_head(folder)
+        self.columns = len(self._weight)
+
+    def load(self, device: str, dtype: Any) -> tuple[Any, Batches]:
+        """Have the library load the encoder, which prepares rows for the head."""
+        torch = require("torch", extra="hf", purpose=PURPOSE)
+        encoder = load_encoder(self.folder, self._modules, device, dtype)
+        k, d = self._weight.shape
+        head = torch.nn.Linear(d, k)
+        head.load_state_dict({"weight": torch.tensor(self._weight), "bias": torch.tensor(self._bias)})
+
+        def batches(X: Any, most: int) -> Iterator[tuple[Any, Any, Any]]:
+            found = encode(encoder, as_texts(X), most)
+            widths = f"has a head for {d} features, and its encoder gives {found.shape[1]}."
+            advice = "Fit the head on embeddings of this encoder."
+            ensure(found.shape[1] == d, self.folder.name, f"{widths} {advice}")
+            yield slice(None), [torch.from_numpy(found)], {}
+
+        return head.to(device), batches
+
+
+def read_modules(folder: Folder) -> list[tuple[str, str]]:
+    """Return kind and subfolder of each module of an encoder, all of them on the list and in the folder."""
+    problem = f"has no {MODULES}, so it is no folder that sentence-transformers saved."
+    ensure(MODULES in folder.files, folder.name, problem)
+    found = []
+    for entry in folder.json(MODULES, _MODULES):
+        kind, path = entry["type"], entry.get("path")
+        if kind not in _TYPES:
+            raise UnsafeFileError(
+                f"{MODULES} of {folder.name!r} asks for {shown(kind)}. Code of a folder is never run; "
+                f"{', '.join(_KINDS)} of sentence-transformers are loaded. Export other encoders to ONNX."
+            )
+        within = f"{path}/" if path else ""
+        found.append((_TYPES[kind], within))
+        if _TYPES[kind] in ("Transformer", "Dense"):
+            folder.weight_files(within)
+        if _TYPES[kind] == "Transformer":
+            folder.check_tokenizer(within)
+    return found
+
+
+def load_encoder(folder: Folder, modules: Sequence[tuple[str, str]], device: str, dtype: Any) -> Any:
+    """Have sentence-transformers load an encoder."""
+    for kind, within in modules:
+        if kind == "Transformer":  # it does not tell when weights are missing
+            load_network(folder, within, "AutoModel", dtype)
+    with loading(folder), folder.loaded_by("sentence_transformers", "hf") as library:
+        return library.SentenceTransformer(
+            str(folder.path), device=device, **LOCAL, model_kwargs={"use_safetensors": True, "dtype": dtype}
+        )
+
+
+def encode(encoder: Any, texts: Sequence[str], batch_size: int) -> NDArray[np.float32]:
+    """Return embeddings (n, d)."""
+    size = min(batch_size, _AT_ONCE) if encoder.device.type == "cpu" else batch_size
+    found = encoder.encode(list(texts), batch_size=size, show_progress_bar=False)
+    return np.asarray(found, dtype=np.float32).reshape(len(texts), -1 if len(texts) else 0)
+
+
+def encode_sentences(
+    folder: str | os.PathLike[str],
+    texts: Sequence[str],
+    *,
+    batch_size: int = 1024,
+    device: str | None = None,
+) -> NDArray[np.float32]:
+    """Return the embeddings of texts by an encoder folder of sentence-transformers.
+
+    Fit a linear model on them, and put it into the folder with `save_sentence_head`.
+
+    Parameters
+    ----------
+    folder : path
+    texts : sequence of str
+        n texts.
+    batch_size : int
+        Texts per pass, at most.
+    device : str, optional
+        Where torch runs; by default the processor.
+
+    Returns
+    -------
+    (n, d) float32 array
+
+    Examples
+    --------
+    >>> encode_sentences("all-MiniLM-L6-v2", ["a cat", "a dog"]).shape  # doctest: +SKIP
+    (2, 384)
+    """
+    rows, size = as_texts(texts), check_count("batch_size", batch_size)
+    where = Path(folder).absolute()
+    ensure(where.is_dir(), where.name, f"is given as {os.fspath(folder)!r}, which is no folder.")
+    opened = Folder(where, where.name, list_files(where, where.name))
+    opened.check_settings()
+    modules = read_modules(opened)
+    check_device(device)
+    torch = require("torch", extra="hf", purpose=PURPOSE)
+    return encode(load_encoder(opened, modules, device or "cpu", torch.float32), rows, size)
+
+
+def read_head(folder: Folder) -> tuple[NDArray[np.float32], NDArray[np.float32], list[Any]]:
+    """Return the weights (k, d), the bias (k,) and the classes of the head of a folder."""
+    ensure(
+        HEAD in folder.files,
+        folder.name,
+        "is an encoder of sentences without a head, so it names no classes. Fit a linear model on "
+        "encode_sentences(folder, texts), and put it there with save_sentence_head(folder, model), which "
+        f"writes {HEAD}.",
+    )
+    safetensors = require("safetensors", extra="hf", purpose=PURPOSE)
+    with (
+        foreign(folder.name, f"has a head that cannot be read, {HEAD}"),
+        safetensors.safe_open(folder.path / HEAD, framework="numpy") as file,
+    ):
+        told = (file.metadata() or {}).get("classes", "null")
+        weight, bias = (np.asarray(file.get_tensor(key), np.float32) for key in ("weight", "bias"))
+    with in_the_name_of(folder.name, f"has a head without classes, {HEAD}: "):
+        classes = class_list(parse_json(told, "classes"))
+    k = len(classes)
+    ensure(
+        weight.ndim == 2 and len(weight) == k and bias.shape == (k,),
+        folder.name,
+        f"has a head with weight {weight.shape} and bias {bias.shape} for {k} classes; {HEAD} must hold "
+        f"weight ({k}, d) and bias ({k},).",
+    )
+    finite = np.isfinite(weight).all() and np.isfinite(bias).all()
+    problem = f"has a head with numbers that are not finite: {HEAD}. Fit it again."
+    ensure(finite, folder.name, problem)
+    return weight, bias, list(classes)
+
+
+def save_sentence_head(folder: str | os.PathLike[str], model: Any, classes: ArrayLike | None = None) -> Path:
+    """Put a fitted linear classifier into an encoder folder, which makes the folder a teacher.
+
+    Nothing is pickled: ``head.safetensors`` holds ``weight`` (k, d), ``bias`` (k,) and, as metadata, the
+    classes as a JSON list.
+
+    Parameters
+    ----------
+    folder : path
+        A folder that sentence-transformers saved. An older head in it is replaced.
+    model : classifier
+        A fitted linear model of scikit-learn, such as `LogisticRegression`, on the embeddings of this encoder
+        (see `encode_sentences`). Linear steps before it, such as a `StandardScaler`, go into the weights.
+    classes : (k,) sequence, optional
+        Other names for its classes.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "modules.json").write_text("[]")  # stands for an encoder
+    >>> save_sentence_head(folder, LogisticRegression().fit([[0.0], [1.0]], ["no", "yes"])).name
+    'head.safetensors'
+    """
+    where = Path(folder).absolute()
+    if not (where / MODULES).is_file():
+        raise InvalidInputError(f"{where.name!r} has no {MODULES}, so it is no encoder folder.")
+    weight, bias = _linear(model)
+    names = own_or_given(model.classes_, classes, type(model).__name__)
+    try:
+        told = json.dumps(class_list(names), ensure_ascii=False)
+    except (TypeError, ValueError, LabelSpaceError) as error:
+        raise InvalidInputError(f"The classes cannot be written: {error}") from error
+    save = require("safetensors.numpy", extra="hf", purpose=PURPOSE).save
+    # in C order: safetensors writes the bytes as they lie in memory
+    tensors = {"weight": weight.astype(np.float32, order="C"), "bias": bias.astype(np.float32)}
+    with replacing(where / HEAD) as file:
+        file.write(save(tensors, metadata={"classes": told}))
+    return where / HEAD
+
+
+def _linear(model: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return weights (k, d) and bias (k,) whose softmax is what a fitted model says, or raise.
+
+    They are read off its scores for the origin and for the unit vectors.
+    """
+    kind = type(model).__name__
+    with foreign(kind, "is no fitted linear classifier such as LogisticRegression"):
+        d = model.n_features_in_
+        rows = np.random.default_rng(0).standard_normal((16, d))
+        scores = np.asarray(model.decision_function(np.vstack([np.zeros(d), np.eye(d), rows])))
+        if scores.ndim == 1:
+            scores = np.stack([-scores, scores], axis=1) / 2
+        bias, weight = scores[0], (scores[1 : d + 1] - scores[0]).T
+        found, expected = rows @ weight.T + bias, scores[d + 1 :]
+        if hasattr(model, "predict_proba"):
+            found, expected = softmax(found, axis=1), model.predict_proba(rows)
+    ensure(
+        np.allclose(found, expected, atol=1e-6),
+        kind,
+        "has scores that are not linear, or probabilities that are no softmax of them, such as one against "
+        "the rest. Use LogisticRegression.",
+    )
+    return weight, bias

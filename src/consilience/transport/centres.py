@@ -131,8 +131,16 @@ def class_points(
     observed, random_state
         As in `cost_matrix`.
     """
-    if isinstance(cost, Random):
-        return _random_points(teacher, X, observed, random_state)
+    if isinstance(cost, Random):  # Table 8, II
+        seed = int(as_random_state(random_state).randint(2**31 - 1))
+        rng, randomised = np.random.default_rng(seed), teacher.randomised(seed)
+        if randomised is not None:
+            points, weights = features(observe(randomised, X)), layer_weights(randomised, X)
+        else:
+            points, weights = features(observed_rows(teacher, X, observed)), None
+            points = points @ rng.normal(size=(points.shape[1], points.shape[1]))
+        own = rng.normal(size=(len(teacher.classes), points.shape[1])) if weights is None else weights
+        return unit_rows(own), points
     used = teacher if cost.other is None else as_teacher(cost.other)
     seen = observed_rows(used, X, observed)
     own = teacher_centres(used, X, seen, cost.centres)
@@ -194,28 +202,22 @@ def teacher_centres(
 
 
 def observed_rows(teacher: Teacher, X: Any, observed: Observed | None) -> Observed:
-    """Return what a teacher gives for X, or `observed` after a check. Rows without features are NaN."""
-    if observed is None:
-        return _without_partial_rows(observe(teacher, X))
-    expected = n_rows(X), len(teacher.classes)
-    if observed.logits.shape != expected:
+    """Return what a teacher gives for X, or `observed` after a check.
+
+    A row that lacks either its logits or its features is NaN throughout.
+    """
+    seen, expected = observe(teacher, X) if observed is None else observed, (n_rows(X), len(teacher.classes))
+    if seen.logits.shape != expected:
         raise InvalidInputError(
-            f"observed has logits of shape {observed.logits.shape}; expected {expected}: one row per row "
+            f"observed has logits of shape {seen.logits.shape}; expected {expected}: one row per row "
             f"of X, and one column per class of teacher {teacher.name!r}."
         )
-    return _without_partial_rows(observed)
-
-
-def _without_partial_rows(seen: Observed) -> Observed:
-    """Set a row to NaN throughout if it lacks either its logits or its features."""
     if seen.embeddings is None:
         return seen
-    silent = np.isnan(seen.logits[:, 0]) | np.isnan(seen.embeddings).any(axis=1)
+    silent = (np.isnan(seen.logits[:, 0]) | np.isnan(seen.embeddings).any(axis=1))[:, None]
     if not silent.any():
         return seen
-    return Observed(
-        np.where(silent[:, None], np.nan, seen.logits), np.where(silent[:, None], np.nan, seen.embeddings)
-    )
+    return Observed(np.where(silent, np.nan, seen.logits), np.where(silent, np.nan, seen.embeddings))
 
 
 def _means(points: NDArray[Any], names: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[np.float64]:
@@ -297,10 +299,10 @@ def _fitting(teacher: Teacher, centres: Any, width: int, what: str) -> NDArray[n
     return values
 
 
-def _rows_of(other: Teacher, teacher: Teacher) -> NDArray[np.intp]:
+def _rows_of(other: Teacher, teacher: Teacher) -> list[int]:
     """Return the positions of a teacher's classes among the classes of another teacher."""
-    place = {name: i for i, name in enumerate(other.classes.tolist())}
-    missing = [name for name in teacher.classes.tolist() if name not in place]
+    known = other.classes.tolist()
+    missing = [name for name in teacher.classes.tolist() if name not in known]
     if missing:
         raise InvalidInputError(
             f"{{argument}} does not know the classes {shorten(missing, 5)} of teacher {teacher.name!r}. Give "
@@ -308,7 +310,7 @@ def _rows_of(other: Teacher, teacher: Teacher) -> NDArray[np.intp]:
             argument="other",
             value=other.name,
         )
-    return np.array([place[name] for name in teacher.classes.tolist()], dtype=np.intp)
+    return [known.index(name) for name in teacher.classes.tolist()]
 
 
 def cost_by_name(teacher: Teacher, names: NDArray[Any], cost: Constant | Superclass) -> NDArray[np.float64]:
@@ -323,18 +325,3 @@ def cost_by_name(teacher: Teacher, names: NDArray[Any], cost: Constant | Supercl
             )
         source, target = [above[name] for name in source], [above[name] for name in target]
     return np.array([[0.0 if a == b else 1.0 for b in target] for a in source])
-
-
-def _random_points(
-    teacher: Teacher, X: Any, observed: Observed | None, random_state: Any
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Return centres and rows in a random embedding: Table 8, II."""
-    seed = int(as_random_state(random_state).randint(2**31 - 1))
-    rng, randomised = np.random.default_rng(seed), teacher.randomised(seed)
-    if randomised is not None:
-        points, weights = features(observe(randomised, X)), layer_weights(randomised, X)
-    else:
-        points, weights = features(observed_rows(teacher, X, observed)), None
-        points = points @ rng.normal(size=(points.shape[1], points.shape[1]))
-    own = rng.normal(size=(len(teacher.classes), points.shape[1])) if weights is None else weights
-    return unit_rows(own), points

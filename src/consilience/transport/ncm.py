@@ -58,11 +58,10 @@ class NcmAccuracy:
         return self.weight_centres >= TRUSTED_AGREEMENT
 
     def __str__(self) -> str:
+        verdict = "The weights can replace the class centres."
         if self.weight_centres is None:
             verdict = "The teacher has no weights on its embedding; its centres come from elsewhere."
-        elif self.trustworthy:
-            verdict = "The weights can replace the class centres."
-        else:
+        elif not self.trustworthy:
             verdict = (
                 "The weights cannot replace the class centres; put true centres on the card, "
                 "or use centres='predictions'."

@@ -34,9 +34,6 @@ from consilience.exceptions import InvalidInputError
 if TYPE_CHECKING:
     from consilience.teachers import Teacher
 
-BAR = 10  # characters of the longest bar
-BESIDE, BELOW = 2, 6  # further metrics in the first table, and in each of those below
-
 
 @app.command()
 def rank(
@@ -143,7 +140,10 @@ def rank(
         write_ranking(csv_file, view)
     if report is not None:
         ranking.report(report)
-    (console.show_json if as_json else show_ranking)(view)
+    if as_json:
+        console.show_json(view)
+    else:
+        console.console().print(console.escape(repr(ranking)), soft_wrap=True)
 
 
 def _metric(name: str, score: str, temperature: float, bootstrap: int) -> Any:
@@ -208,53 +208,3 @@ class _Encoded:
 
     def write(self, text: str) -> None:
         self._file.write(text.encode())
-
-
-def show_ranking(view: Mapping[str, Any]) -> None:
-    """Draw the result of `Ranking.to_dict`."""
-    from consilience._words import counted
-    from consilience.cli import console
-    from consilience.cli.console import escape
-
-    rows = view["teachers"]
-    good = [row for row in rows if row["error"] is None]
-    others = [name for name in good[0]["scores"] if name != view["metric"]]
-    interval = any(row["interval"][0] is not None for row in good)
-    headers = [f">{view['metric']}", *(["interval", ">wins"] if interval else [])]
-    beside = others[:BESIDE]
-    tables = [console.plain_table(">", "teacher", *headers, *(f">{name}" for name in beside), "")]
-    for row in good:
-        low, high = row["interval"]
-        shown = "" if low is None else f"{low:.3g} to {high:.3g}"
-        figures = [shown, f"{100 * row['wins']:.0f}%"] if interval else []
-        cells = [str(row["rank"]), escape(row["name"]), f"{row['score']:.4g}", *figures]
-        bar = "█" * max(1, round(BAR * row["bar"]))
-        style = "bold" if row is rows[0] else None
-        tables[0].add_row(*cells, *(_score(row, name) for name in beside), bar, style=style)
-    # a table of all metrics would be too wide
-    for start in range(BESIDE, len(others), BELOW):
-        part = others[start : start + BELOW]
-        tables.append(console.plain_table(">", "teacher", *(f">{name}" for name in part)))
-        for row in good:
-            tables[-1].add_row(str(row["rank"]), escape(row["name"]), *(_score(row, name) for name in part))
-    out = console.console()
-    over = f"{counted(view['n_rows'], 'row')} of {counted(view['n_classes'], 'class')}"
-    out.print(f"[bold]{counted(len(rows), 'teacher')} on {over}[/]")
-    for table in tables:
-        out.print(table)
-    for row in rows:
-        if row["error"] is not None:
-            out.print(f"{escape(row['name'])} comes last: it {escape(row['error'])}", soft_wrap=True)
-        for remark in row["warnings"]:
-            out.print(f"{escape(row['name'])}: {escape(remark)}", soft_wrap=True)
-    if interval:
-        out.print(
-            f"(Intervals cover {100 * view['confidence']:g}% of the resamples of the rows. "
-            "Wins: the share of resamples in which a teacher is the best.)",
-            soft_wrap=not out.is_terminal,
-        )
-
-
-def _score(row: Mapping[str, Any], metric: str) -> str:
-    value = row["scores"][metric]
-    return "" if value is None else f"{value:.4g}"

@@ -23,20 +23,9 @@ from numpy.typing import NDArray
 
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.compiled import kernel
+from consilience.kernels.transport.centres import class_sums
 
 SHRINKAGES = (0.01, 0.1, 0.5, 0.9)  # of the cross-fitted H-score
-
-
-def class_sums(values: NDArray[np.floating], codes: Ints, n_classes: int) -> Floats:
-    """Return the sum of the rows of `values` (n, m) in each class: (n_classes, m), float64."""
-    order = np.argsort(codes, kind="stable")
-    counts = np.bincount(codes, minlength=n_classes)
-    some = counts > 0
-    starts = (np.cumsum(counts) - counts)[some]
-    sums = np.zeros((n_classes, values.shape[1]))
-    if len(values):
-        sums[some] = np.add.reduceat(values[order], starts, axis=0, dtype=np.float64)
-    return sums
 
 
 def leep_rows(theta: Floats, codes: Ints, n_classes: int, folds: Ints | None = None) -> Floats:
@@ -59,10 +48,9 @@ def leep_rows(theta: Floats, codes: Ints, n_classes: int, folds: Ints | None = N
     theta = np.ascontiguousarray(theta, dtype=np.float64)
     rows = np.full(len(theta), -np.log(n_classes))
     for own, others in _splits(folds, len(theta)):
-        joint, likelihood = np.zeros((n_classes, theta.shape[1])), np.empty(len(own))
-        _add_rows(theta[others], codes[others], joint)
-        _dot_rows(theta[own], codes[own], conditional_shares(joint, codes[others], folds), likelihood)
-        rows[own] = np.log(likelihood)
+        joint = _sum_rows(theta[others], codes[others], n_classes)
+        shares = conditional_shares(joint, codes[others], folds)
+        rows[own] = np.log(_likelihoods(theta[own], codes[own], shares))
     return rows
 
 
@@ -93,21 +81,25 @@ def _splits(folds: Ints | None, n: int) -> Iterator[tuple[Ints, Ints]]:
 
 
 @kernel()
-def _add_rows(theta, codes, sums):  # type: ignore[no-untyped-def]
+def _sum_rows(theta, codes, n_classes):  # type: ignore[no-untyped-def]
+    sums = np.zeros((n_classes, theta.shape[1]))
     for i in range(len(theta)):
         row, values = sums[codes[i]], theta[i]
         for z in range(len(values)):
             row[z] += values[z]
+    return sums
 
 
 @kernel(fastmath=True)
-def _dot_rows(theta, codes, table, out):  # type: ignore[no-untyped-def]
+def _likelihoods(theta, codes, shares):  # type: ignore[no-untyped-def]
+    """Return the product of each row of theta and the row of its label in `shares`."""
+    out = np.empty(len(theta))
     for i in range(len(theta)):
-        row, values = table[codes[i]], theta[i]
-        total = 0.0
+        row, values, total = shares[codes[i]], theta[i], 0.0
         for z in range(len(values)):
             total += row[z] * values[z]
         out[i] = total
+    return out
 
 
 def entropy_rows(plan: Floats, codes: Ints, n_classes: int, folds: Ints | None) -> Floats:
@@ -122,7 +114,8 @@ def entropy_rows(plan: Floats, codes: Ints, n_classes: int, folds: Ints | None) 
     """
     T, rows = plan.T, np.full(len(codes), -np.log(n_classes))
     for own, others in _splits(folds, len(codes)):
-        shares = conditional_shares(class_sums(T[others], codes[others], n_classes), codes[others], folds)
+        joint, _ = class_sums(T[others], codes[others], n_classes)
+        shares = conditional_shares(joint, codes[others], folds)
         logs = np.log(np.where(shares > 0, shares, 1.0))
         rows[own] = np.einsum("iz,iz->i", T[own], logs[codes[own]])
     return rows
@@ -254,11 +247,6 @@ def coding_rate(spectrum: Spectrum, epsilon: float) -> float:
     return 0.5 * float(np.log1p(spectrum.values / (spectrum.n * epsilon)).sum())
 
 
-def label_sums(F: NDArray[np.floating], codes: Ints, n_classes: int) -> tuple[Floats, Floats]:
-    """Return the sums of the features of each class (K, d), and the number of its rows (K,)."""
-    return class_sums(F, codes, n_classes), np.bincount(codes, minlength=n_classes).astype(np.float64)
-
-
 def h_score_rows(
     F: NDArray[np.floating], codes: Ints, spectrum: Spectrum, sums: Floats, counts: Floats
 ) -> Floats:
@@ -311,7 +299,7 @@ def held_out_h_score(
     along, square = np.zeros((2, len(inverses), len(codes)))
     for fold in range(int(folds.max()) + 1):
         own, others = folds == fold, folds != fold
-        sums, counts = label_sums(F[others], codes[others], n_classes)
+        sums, counts = class_sums(F[others], codes[others], n_classes)
         mean = sums.sum(axis=0) / counts.sum()
         projections = V.T @ (sums / np.maximum(counts, 1.0)[:, None] - mean).T  # (r, K)
         rows, places = F[own] - mean.astype(F.dtype), np.arange(own.sum())

@@ -46,9 +46,7 @@ def probe_logits(
         The fold of each row, from 0. Each fold gets its own model, which predicts that fold's rows. Rows of
         fold -1 belong to no fold and get NaN logits. By default, one model serves all rows.
     """
-    if folds is None:
-        fit = fit_softmax_regression(F, codes, n_classes, weight_decay=weight_decay)
-        return Probe(linear_logits(F, fit.W), fit.gradient, fit.converged)
+    folds = np.zeros(len(F), dtype=np.intp) if folds is None else folds
     logits, gradient, converged = np.full((len(F), n_classes), np.nan, dtype=np.float32), 0.0, True
     for fold in range(int(folds.max()) + 1):
         rows = folds == fold

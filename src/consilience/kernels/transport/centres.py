@@ -9,39 +9,49 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 
+from consilience.kernels.arrays import Floats, Ints
+
 _CHUNK = 1 << 16
 
 
-def class_means(embeddings: NDArray[Any], codes: NDArray[np.intp], n_classes: int) -> NDArray[np.float64]:
-    """Return the mean embedding (C, d) of each class: SCTD, eq. (6).
+def class_sums(values: NDArray[Any], codes: Ints, n_classes: int) -> tuple[Floats, Floats]:
+    """Return the sum of the rows of each class (C, d), and their number (C,).
 
-    Rows with NaN or with a negative code are left out. A class without rows gets NaN.
+    Rows with NaN or with a negative code are left out.
 
     Parameters
     ----------
-    embeddings : (n, d) array
+    values : (n, d) array
     codes : (n,) array of int
         The class of each row, from 0 to C - 1.
     n_classes : int
         C.
     """
-    sums = np.zeros((n_classes, embeddings.shape[1]))
-    counts = np.zeros(n_classes)
+    sums, counts = np.zeros((n_classes, values.shape[1])), np.zeros(n_classes)
     # the product below needs float64: convert chunk by chunk, because a copy of all rows may not fit
-    for start in range(0, len(embeddings), _CHUNK):
-        part, labels = embeddings[start : start + _CHUNK], codes[start : start + _CHUNK]
+    for start in range(0, len(values), _CHUNK):
+        part, labels = values[start : start + _CHUNK], codes[start : start + _CHUNK]
         kept = (labels >= 0) & ~np.isnan(part).any(axis=1)
         if not kept.all():
             part, labels = part[kept], labels[kept]
-        rows = np.arange(len(part) + 1)
-        members = csr_array((np.ones(len(part)), labels, rows), shape=(len(part), n_classes))
+        ones, rows = np.ones(len(part)), np.arange(len(part) + 1)
+        members = csr_array((ones, labels, rows), shape=(len(part), n_classes))
         sums += members.T @ part.astype(np.float64, copy=False)
         counts += np.bincount(labels, minlength=n_classes)
+    return sums, counts
+
+
+def class_means(embeddings: NDArray[Any], codes: Ints, n_classes: int) -> Floats:
+    """Return the mean embedding (C, d) of each class: SCTD, eq. (6). A class without rows gets NaN.
+
+    The parameters are those of `class_sums`.
+    """
+    sums, counts = class_sums(embeddings, codes, n_classes)
     with np.errstate(invalid="ignore"):  # a class without rows has no mean
         return np.asarray(sums / counts[:, None])
 
 
-def unit_rows(vectors: NDArray[Any]) -> NDArray[np.float64]:
+def unit_rows(vectors: NDArray[Any]) -> Floats:
     """Return each row of (n, d) divided by its length; rows of zeros stay zero."""
     rows = np.asarray(vectors, dtype=np.float64)
     # divide by the largest entry first: the squares of huge or tiny entries would over- or underflow
@@ -51,7 +61,7 @@ def unit_rows(vectors: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(rows / np.where(length > 0, length, 1.0))
 
 
-def centre_distances(source: NDArray[Any], target: NDArray[Any], normalize: bool) -> NDArray[np.float64]:
+def centre_distances(source: NDArray[Any], target: NDArray[Any], normalize: bool) -> Floats:
     """Return M (m, n), M[i, j] = ||source[i] - target[j]||_2: SCTD, eq. (7).
 
     Parameters
@@ -68,9 +78,7 @@ def centre_distances(source: NDArray[Any], target: NDArray[Any], normalize: bool
     return np.asarray(cdist(source, target))
 
 
-def nearest_other_mean(
-    embeddings: NDArray[np.float64], codes: NDArray[np.intp], n_classes: int, normalize: bool
-) -> NDArray[np.intp]:
+def nearest_other_mean(embeddings: Floats, codes: Ints, n_classes: int, normalize: bool) -> Ints:
     """Return for each row the class (n,) with the nearest mean; a row does not count in its own class's mean.
 
     If it did, small classes would be nearest to their own rows in any embedding. By SCTD, eq. (9), the

@@ -155,21 +155,10 @@ def plan(a: Floats, b: Floats, cost: Floats, epsilon: float, alpha: Floats, beta
 
 
 def transport_cost(a: Floats, b: Floats, cost: Floats, epsilon: float, alpha: Floats, beta: Floats) -> Floats:
-    """Return <T, M> in each row (n,) from a `Solution`: two products if exp(-M / epsilon) fits."""
+    """Return <T, M> in each row (n,) from the duals of a `Solution`."""
     lowest = cost.min()  # all of the mass pays this under any plan
-    extra = cost - lowest
-    log_k = -extra / epsilon
-    if -log_k.min() > RANGE["float64"]:
-        rows = zip(a, b, alpha, beta, strict=True)
-        return np.array([lowest + np.vdot(plan(p, q, extra, epsilon, f, g), extra) for p, q, f, g in rows])
-    kernel = np.exp(log_k)
-    u, v = (
-        np.where(p > 0, np.exp((dual - dual.max(axis=1, keepdims=True)) / epsilon), 0.0)
-        for p, dual in ((a, alpha), (b, beta))
-    )
-    # subtracting the largest duals lost the scale; restore it, because plans sum to one
-    total = (u * (v @ kernel.T)).sum(axis=1)
-    return np.asarray(lowest + (u * (v @ (kernel * extra).T)).sum(axis=1) / total)
+    rows = zip(a, b, alpha, beta, strict=True)
+    return np.array([lowest + np.vdot(plan(p, q, cost, epsilon, f, g), cost - lowest) for p, q, f, g in rows])
 
 
 def plain_iterates(a: Floats, b: Floats, cost: Floats, epsilon: float, n_iter: int) -> Iterator[Floats]:
@@ -299,15 +288,16 @@ def _iterate(
     to_teacher = np.ascontiguousarray(kernel.T)
     result, live, u = np.empty_like(v), np.arange(len(a)), np.ones_like(a)
     a_product, b_product = np.empty_like(a), np.empty_like(b)
-    control, schedule = new_control(len(a), v.dtype), Schedule()
+    control, gaps = new_control(len(a), v.dtype), check_gaps()
     while True:
-        stopped = review(control, n_iter, live, tol, floor, max_iter, schedule.gap())
+        stopped = review(control, n_iter, live, tol, floor, max_iter, next(gaps))
         if 8 * stopped >= len(live):
             left = _retire(control, live, a, b, u, v, result)
             if left == 0:
                 return result
-            control, live, a, b, u, v = (part[:left] for part in (control, live, a, b, u, v))
-            a_product, b_product = a_product[:left], b_product[:left]
+            control, live, a, b, u, v, a_product, b_product = (
+                part[:left] for part in (control, live, a, b, u, v, a_product, b_product)
+            )
         np.matmul(v, to_teacher, out=a_product)
         control[:, ERROR] = 0
         _relax(a, a_product, u, control, tiny, False)
@@ -315,20 +305,17 @@ def _iterate(
         _relax(b, b_product, v, control, tiny, True)
 
 
-class Schedule:
-    """When to choose new steps: after the second iteration, and then at growing intervals."""
-
-    def __init__(self) -> None:
-        self._iteration, self._last, self._next = -1, 0, 2
-
-    def gap(self) -> int:
-        """Return `gap` for `review`: once before the first iteration, then after each iteration."""
-        self._iteration += 1
-        if self._iteration < self._next:
-            return -1 if self._iteration else -2
-        gap = self._iteration - self._last if self._last else 0
-        self._last, self._next = self._iteration, self._iteration + GAP + self._iteration // 4
-        return gap
+def check_gaps() -> Iterator[int]:
+    """Yield `gap` for `review`: steps are chosen after two iterations, then at growing intervals."""
+    yield -2
+    yield -1
+    yield 0
+    iteration = 2
+    while True:
+        gap = GAP + iteration // 4
+        yield from (-1,) * (gap - 1)
+        yield gap
+        iteration += gap
 
 
 def new_control(n: int, dtype: Any) -> Array:
@@ -432,7 +419,7 @@ def _last_step(a: Floats, b: Floats, kernel: Floats, v: Floats, out: Solution) -
     u = np.matmul(v, kernel.T)
     _scale(a, u, out.alpha)
     product = np.matmul(u, kernel)
-    _measure(b, v, product, out.residual)
+    out.residual[:] = np.abs(v * product - b).sum(axis=1)
     _scale(b, product, out.beta)
     out.n_iter[:] += 1
 
@@ -447,33 +434,14 @@ def _scale(marginal: Floats, product: Floats, log_scaling: Floats) -> None:
             log_scaling[i, j] = log(p * inverse if p > 0.0 else inverse)
 
 
-@kernel(fastmath={"reassoc", "contract"})
-def _measure(b: Floats, v: Floats, product: Floats, residual: Floats) -> None:
-    """Set the error (n,) of the column sums v * product."""
-    for i in range(b.shape[0]):
-        total = 0.0
-        for j in range(b.shape[1]):
-            total += abs(v[i, j] * product[i, j] - b[i, j])
-        residual[i] = total
-
-
-@kernel(fastmath={"reassoc", "contract"})
 def _finish(a: Floats, b: Floats, epsilon: float, lowest: float, u: Floats, v: Floats, value: Floats) -> None:
     """Turn log u and log v into duals, in place, and set the value <alpha, a> + <beta, b> - epsilon.
 
     The value belongs to the full cost, alpha to the cost minus its smallest entry.
     """
-    m, k = a.shape[1], b.shape[1]
-    for i in range(a.shape[0]):
-        mean = 0.0
-        for j in range(k):
-            mean += v[i, j]
-        mean /= k
-        total = 0.0
-        for j in range(k):
-            v[i, j] = epsilon * (v[i, j] - mean)
-            total += v[i, j] * b[i, j]
-        for j in range(m):
-            u[i, j] = epsilon * (u[i, j] + mean)
-            total += u[i, j] * a[i, j]
-        value[i] = total - epsilon + lowest
+    mean = v.mean(axis=1, keepdims=True)
+    v -= mean
+    v *= epsilon
+    u += mean
+    u *= epsilon
+    value[:] = np.einsum("ij,ij->i", u, a) + np.einsum("ij,ij->i", v, b) + (lowest - epsilon)

@@ -18,9 +18,8 @@ from consilience._sizes import parse_size, size_text
 from consilience._version import __version__
 from consilience._words import visible
 from consilience.exceptions import ScoringError, TeacherError
-from consilience.teachers.address import Address
-from consilience.teachers.base import foreign
 from consilience.teachers.inference_protocol import HEADER
+from consilience.teachers.outputs import ensure, foreign
 
 FIRST_WAIT, LONGEST_WAIT = 0.25, 30.0
 _LOGGERS = ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.proxy", "stamina")
@@ -61,35 +60,26 @@ class Channel:
     nothing has to be sent to other processes.
     """
 
-    def __init__(self, name: str, address: Address, limits: Any) -> None:
-        self._name, self._address, self._limits = name, address, limits
-        if limits.token_env is not None and address.plain:
-            raise TeacherError(
-                name,
-                "has a token and an address that begins with http:, so anyone on the way could read the "
-                "token. Give https:.",
-            )
+    def __init__(self, name: str, url: str, limits: Any) -> None:
+        self._name, self._url, self._limits = name, url, limits
         self._token()  # a variable that is not set is an error now, and not in an hour
         self._trust()
 
-    def _token(self) -> str | None:
-        """Return the token, or None; no message ever holds it."""
+    def _token(self) -> str:
+        """Return the token, or an empty text; no message ever holds it."""
         variable = self._limits.token_env
         if variable is None:
-            return None
+            return ""
         token = os.environ.get(variable, "").strip()
-        if not token:
-            raise TeacherError(self._name, f"needs a token, and the variable {variable} is empty or not set.")
-        if not token.isascii() or not token.isprintable() or " " in token:
-            raise TeacherError(self._name, f"needs a token, and that in {variable} has unfit characters.")
+        ensure(token, self._name, f"needs a token, and the variable {variable} is empty or not set.")
+        fit = token.isascii() and token.isprintable() and " " not in token
+        ensure(fit, self._name, f"needs a token, and that in {variable} has unfit characters.")
         return token
 
     def masked(self, text: str) -> str:
         """Return a server's words without the token and the host, which some servers repeat."""
-        token = self._token()
-        if token is not None:
-            text = text.replace(token, "***")
-        parts = urlsplit(self._address.url)
+        text = text.replace(self._token() or "\0", "***")
+        parts = urlsplit(self._url)
         for host in (parts.netloc, parts.hostname or ""):
             text = re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "***", text, flags=re.IGNORECASE)
         return text
@@ -111,14 +101,13 @@ class Channel:
 
     async def _ask(self, calls: Iterable[Call]) -> list[Answer]:
         httpx = require("httpx", extra="remote", purpose=_PURPOSE)
-        limits, token = self._limits, self._token()
         _ours.set(True)
-        for name in _LOGGERS:
+        for name in _LOGGERS:  # httpx logs hosts
             logging.getLogger(name).addFilter(_is_of_others)  # adding it twice changes nothing
         headers = {"Accept-Encoding": "identity", "User-Agent": f"consilience/{__version__}"}
-        if token is not None:
-            headers["Authorization"] = f"Bearer {token}"
-        patience = httpx.Timeout(limits.read_timeout, connect=limits.connect_timeout)
+        if self._token():
+            headers["Authorization"] = f"Bearer {self._token()}"
+        patience = httpx.Timeout(self._limits.read_timeout, connect=self._limits.connect_timeout)
         answers: dict[int, Answer] = {}
         numbered = enumerate(calls)
 
@@ -131,7 +120,7 @@ class Channel:
         ) as client:
             try:
                 async with asyncio.TaskGroup() as workers:
-                    for _ in range(limits.in_flight):
+                    for _ in range(self._limits.in_flight):
                         workers.create_task(work(client))
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
@@ -180,53 +169,43 @@ class Channel:
                 self._judge(response, body)
                 return body, response.headers.get(HEADER)
         except (TimeoutError, httpx.TimeoutException) as error:
-            opened = not isinstance(error, httpx.ConnectTimeout)
-            raise _Fleeting(
-                f"has a server that did not {'answer' if opened else 'open a connection'} in time. Raise its "
-                "time-outs, or ask for fewer rows at a time: batch_size=",
-                late=True,
-            ) from None
+            done = "open a connection" if isinstance(error, httpx.ConnectTimeout) else "answer"
+            advice = "Raise its time-outs, or ask for fewer rows at a time: batch_size="
+            raise _Fleeting(f"has a server that did not {done} in time. {advice}", late=True) from None
         except httpx.ConnectError as error:
-            if "CERTIFICATE" in str(error):
-                raise TeacherError(
-                    self._name,
-                    "has a server whose certificate is not trusted. Give Remote(ca_file=...) if it is signed "
-                    "by your own authority.",
-                ) from None
+            advice = "Give Remote(ca_file=...) if it is signed by your own authority."
+            problem = f"has a server whose certificate is not trusted. {advice}"
+            ensure("CERTIFICATE" not in str(error), self._name, problem)
             raise _Fleeting("has a server that cannot be reached") from None
         except httpx.TransportError:
             raise _Fleeting("has a server that closed the connection before its answer ended") from None
 
     async def _read(self, response: Any) -> bytes:
         """Return the body, and stop as soon as it is too long."""
-        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise TeacherError(
-                self._name, "has a server that sends compressed answers though none were asked for."
-            )
+        plain = response.headers.get("Content-Encoding", "identity").lower() == "identity"
+        problem = "has a server that sends compressed answers though none were asked for."
+        ensure(plain, self._name, problem)
         most = parse_size("max_bytes", self._limits.max_bytes)
-        too_long = TeacherError(
-            self._name,
+        problem = (
             f"has a server whose answer is longer than {size_text(most)}. Ask for fewer rows at a time "
-            "(batch_size=), or raise Remote(max_bytes=...).",
+            "(batch_size=), or raise Remote(max_bytes=...)."
         )
         promised = response.headers.get("Content-Length", "0")
-        if promised.isdecimal() and int(promised[:20]) > most:
-            raise too_long
-        size, parts = 0, []
+        ensure(not promised.isdecimal() or int(promised[:20]) <= most, self._name, problem)
+        body = bytearray()
         async for part in response.aiter_raw():
-            size += len(part)
-            if size > most:
-                raise too_long
-            parts.append(part)
-        return b"".join(parts)
+            ensure(len(body) + len(part) <= most, self._name, problem)
+            body += part
+        return bytes(body)
 
     def _judge(self, response: Any, body: bytes) -> None:
         """Raise unless an answer is one."""
         status, token = response.status_code, self._token()
         words = visible(self.masked(" ".join(body[:2000].decode("utf-8", "replace").split())))[:200]
         told = f"{status} ({words})" if words else str(status)
+        problem = f"has a server that answers {told}."
         if status == 200:
-            if token is None or len(token) < _SHORTEST_TOKEN or token.encode() not in body:
+            if len(token) < _SHORTEST_TOKEN or token.encode() not in body:
                 return
             problem = (
                 "has a server that repeats the token in its answer, so it could end up in a file. Nothing of "
@@ -234,22 +213,15 @@ class Channel:
             )
         elif status == 429 or (status >= 500 and status not in _NEVER_LATER):
             asked = response.headers.get("Retry-After", "").strip()[:9]
-            raise _Fleeting(f"has a server that answers {told}", float(asked) if asked.isdecimal() else None)
+            raise _Fleeting(problem.rstrip("."), float(asked) if asked.isdecimal() else None)
         elif 300 <= status < 400:
-            problem = (
-                f"has a server that answers {status} and points elsewhere. Redirects are not followed: give "
-                "the address of the model itself."
-            )
+            advice = "Redirects are not followed: give the address of the model itself."
+            problem = f"has a server that answers {status} and points elsewhere. {advice}"
         elif status in (401, 403):
-            problem = (
-                f"is refused by its server ({status}). Name the variable that holds its token: "
-                "Remote(token_env=...)."
-            )
-        else:
-            problem = f"has a server that answers {told}."
+            advice = "Name the variable that holds its token: Remote(token_env=...)."
+            problem = f"is refused by its server ({status}). {advice}"
         raise TeacherError(self._name, problem)
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
-    """Keep httpx from logging our requests, since its lines name hosts."""
     return not _ours.get()

@@ -20,7 +20,7 @@ from tests.teachers.model_folders import CLASSES, TEXTS, change_json, sentence_f
 
 from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
 from consilience.files.card import Card, write_card
-from consilience.teachers import as_teacher, encode_sentences, save_sentence_head, sentences
+from consilience.teachers import as_teacher, encode_sentences, save_sentence_head
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -285,7 +285,7 @@ def test_code_of_a_hostile_folder_is_not_run(
     modules[-1]["type"] = "evil.Normalize"
     (carrying / "modules.json").write_text(json.dumps(modules))
     if not checked:
-        monkeypatch.setitem(sentences._TYPES, "evil.Normalize", "Normalize")
+        monkeypatch.setitem(transformers._TYPES, "evil.Normalize", "Normalize")
     with pytest.raises(InvalidInputError, match="never run" if checked else "cannot be loaded"):
         as_teacher(carrying).predict_logits(TEXTS)
     assert not marker.exists()

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience import sinkhorn
-from consilience.transport.plan import class_share_shift, conditional_plan
+from consilience.transport.distance import class_share_shift, conditional_plan
 
 SEEDS = st.integers(0, 2**31 - 1)
 
 
-def problem(seed: int, n: int = 6, m: int = 4, k: int = 3) -> tuple[Any, Any]:
+def draw(seed: int, n: int = 6, m: int = 4, k: int = 3) -> tuple[Any, Any]:
     random = np.random.RandomState(seed)
     return random.dirichlet(np.ones(m), n), random.uniform(size=(m, k))
 
@@ -22,7 +22,7 @@ def problem(seed: int, n: int = 6, m: int = 4, k: int = 3) -> tuple[Any, Any]:
 @settings(max_examples=20, deadline=None)
 @given(SEEDS)
 def test_the_transported_label_minimises_the_sinkhorn_distance(seed: int) -> None:
-    p_T, cost = problem(seed)
+    p_T, cost = draw(seed)
     q = p_T @ conditional_plan(cost, 0.2)
     beta = sinkhorn(p_T, q, cost, 0.2, tol=1e-10).beta
     # the gradient on the simplex is zero: beta is the same for all classes
@@ -34,7 +34,7 @@ def test_the_transported_label_minimises_the_sinkhorn_distance(seed: int) -> Non
 
 
 def test_the_distance_is_epsilon_times_a_divergence_where_the_teacher_is_sure() -> None:
-    _, cost = problem(0)
+    _, cost = draw(0)
     p_T, p_S = np.eye(4), np.random.RandomState(1).dirichlet(np.ones(3), 4)
     q = conditional_plan(cost, 0.3)
     rise = sinkhorn(p_T, p_S, cost, 0.3).value - sinkhorn(p_T, q, cost, 0.3).value
@@ -44,14 +44,14 @@ def test_the_distance_is_epsilon_times_a_divergence_where_the_teacher_is_sure() 
 @settings(max_examples=20, deadline=None)
 @given(SEEDS)
 def test_shifted_labels_have_the_shares_of_the_task(seed: int) -> None:
-    p_T, cost = problem(seed)
+    p_T, cost = draw(seed)
     prior = np.random.RandomState(seed).dirichlet(np.full(3, 5.0))
     q = p_T @ conditional_plan(cost, 0.2, class_share_shift(p_T, prior, cost, 0.2))
     np.testing.assert_allclose(q.mean(axis=0), prior, atol=1e-4)
 
 
 def test_a_constant_teachers_labels_are_the_shares_alone() -> None:
-    _, cost = problem(2)
+    _, cost = draw(2)
     p_T = np.tile([1.0, 0.0, 0.0, 0.0], (5, 1))
     q = p_T @ conditional_plan(cost, 0.1, class_share_shift(p_T, np.array([0.5, 0.3, 0.2]), cost, 0.1))
     np.testing.assert_allclose(q, np.tile([0.5, 0.3, 0.2], (5, 1)), atol=1e-5)

@@ -9,7 +9,7 @@ import pytest
 
 from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
 from consilience.teachers import as_teacher
-from consilience.teachers.model_folder import MAX_FILES, Folder, list_files
+from consilience.teachers.folders import MAX_FILES, Folder, list_files
 
 
 def folder_of(path: Path, **files: object) -> Path:
@@ -60,7 +60,7 @@ def test_hidden_files_do_not_matter(tmp_path: Path) -> None:
 
 def test_a_folder_of_very_many_files_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_FILES > 1000
-    monkeypatch.setattr("consilience.teachers.model_folder.MAX_FILES", 2)
+    monkeypatch.setattr("consilience.teachers.folders.MAX_FILES", 2)
     with pytest.raises(TeacherError, match="more than 2 files"):
         as_teacher(folder_of(tmp_path / "model", a="", b="", c=""))
 

@@ -49,7 +49,7 @@ from consilience.exceptions import ConsilienceError, TeacherError, UnsafeFileErr
 from consilience.files.card import write_card
 from consilience.scoring.engine import observe
 from consilience.teachers import as_teacher
-from consilience.teachers.skops import ESTIMATORS
+from consilience.teachers.sklearn import ESTIMATORS
 
 skops = pytest.importorskip("skops.io")
 RNG = np.random.default_rng(0)
@@ -426,10 +426,10 @@ def swap(model: Any, name: str, value: Any) -> None:
     [
         (
             lambda m: swap(m[0], "vocabulary_", {"ant": 10**9}),
-            "CountVectorizer has a vocabulary with wrong places",
+            "CountVectorizer .* a vocabulary with wrong places",
         ),
-        (lambda m: swap(m[0], "vocabulary_", {"ant": -1, "bee": 0}), "has a vocabulary with wrong places"),
-        (lambda m: swap(m[0], "vocabulary_", {"ant": 0, "bee": 0}), "has a vocabulary with wrong places"),
+        (lambda m: swap(m[0], "vocabulary_", {"ant": -1, "bee": 0}), "a vocabulary with wrong places"),
+        (lambda m: swap(m[0], "vocabulary_", {"ant": 0, "bee": 0}), "a vocabulary with wrong places"),
         (lambda m: swap(m[0], "vocabulary_", ["ant"]), "CountVectorizer cannot be checked"),
         (lambda m: swap(m[0], "input", "filename"), "CountVectorizer reads files that the rows name"),
     ],
@@ -443,10 +443,10 @@ def test_places_of_words_that_would_leave_the_memory(change: Any, message: str, 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda e: swap(e, "_n_features_outs", [1, 1]), "OneHotEncoder has other columns than categories"),
+        (lambda e: swap(e, "_n_features_outs", [1, 1]), "OneHotEncoder .* other columns than categories"),
         (lambda e: swap(e, "categories_", [e.categories_[0][::-1].copy(), e.categories_[1]]), "not in order"),
-        (lambda e: swap(e, "categories_", e.categories_[:1]), "has other columns than categories"),
-        (lambda e: swap(e, "n_features_in_", 3), "has other columns than categories"),
+        (lambda e: swap(e, "categories_", e.categories_[:1]), "other columns than categories"),
+        (lambda e: swap(e, "n_features_in_", 3), "other columns than categories"),
         (lambda e: swap(e, "_drop_idx_after_grouping", np.array([0, 0])), "drops or groups categories"),
         (lambda e: delattr(e, "_n_features_outs"), "OneHotEncoder cannot be checked"),
     ],
@@ -470,7 +470,7 @@ def test_random_numbers_that_would_leave_the_memory(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consilience.teachers.skops.MAX_BYTES", 100)
+    monkeypatch.setattr("consilience.teachers.sklearn.MAX_BYTES", 100)
     with pytest.raises(TeacherError, match=r"model.skops has .* bytes; at most 100 are read"):
         as_teacher(saved(linear(), tmp_path))
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -12,10 +11,28 @@ from numpy.typing import NDArray
 
 from consilience._optional import require
 from consilience._tables import PURPOSE, Kind, as_values, column_names, column_values, in_order, is_table
-from consilience.exceptions import InvalidInputError, TeacherError
-from consilience.teachers.base import summary
+from consilience.exceptions import TeacherError
+from consilience.teachers.outputs import ensure, in_the_name_of, summary
 
 KINDS = {*get_args(Kind), "unused"}
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a model takes.
+
+    Attributes
+    ----------
+    name : str
+    dtype : str
+        Such as ``"float32"``; ``"text"`` for texts, ``"image"`` for images of any size.
+    shape : tuple of int or None
+        None where any length will do, such as that of a batch.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -38,7 +55,7 @@ class Columns:
     def in_order(self, X: Any, teacher: str) -> Any:
         """Return X with its columns in the order of the model; rows without names are taken by position."""
         X = as_values(X)
-        with _named(teacher):
+        with in_the_name_of(teacher, "cannot read X: "):
             found = None if self.names is None else column_names(X)
             if found is None or self.names is None:
                 return X
@@ -50,51 +67,35 @@ class Columns:
         """Return what each input is fed, (n, 1); None where the model has not an input for each column."""
         if self.kinds is None:
             return None
-        width = len(self.kinds)
+        shape: Any = X.shape if is_table(X) else np.shape(X)
+        expected = f"takes a table of {len(self.kinds)} columns, and X has"
+        ensure(len(shape) == 2, teacher, f"{expected} shape {shape}. Give X as a data frame.")
+        ensure(shape[-1] == len(self.kinds), teacher, f"{expected} {shape[-1]}.")
         if not is_table(X):
-            values = np.asarray(X)
-            if values.ndim != 2:
-                raise TeacherError(
-                    teacher,
-                    f"takes a table of {width} columns, and X has shape {values.shape}. "
-                    "Give X as a data frame.",
-                )
-            X = require("pandas", extra="tables", purpose=PURPOSE).DataFrame(values).infer_objects()
-        if X.shape[1] != width:
-            raise TeacherError(teacher, f"takes a table of {width} columns, and X has {X.shape[1]}.")
-        with _named(teacher):
+            frames = require("pandas", extra="tables", purpose=PURPOSE)
+            X = frames.DataFrame(np.asarray(X)).infer_objects()
+        with in_the_name_of(teacher, "cannot read X: "):
             return column_values(X, self.kinds)
 
 
-@contextmanager
-def _named(teacher: str) -> Iterator[None]:
-    """Say which teacher cannot read X."""
-    try:
-        yield
-    except InvalidInputError as error:
-        raise TeacherError(teacher, f"cannot read X: {error.message}").changed(**error.data) from error
-
-
-def fixed_batch(inputs: Sequence[Any]) -> int | None:
+def fixed_batch(inputs: Sequence[Input]) -> int | None:
     """Return the number of rows that a model takes at a time, if its inputs say so."""
-    sizes = {item.shape[0] for item in inputs if item.shape and isinstance(item.shape[0], int)}
-    return sizes.pop() if len(sizes) == 1 and min(sizes) > 0 else None
+    sizes = {item.shape[0] or 0 for item in inputs if item.shape}
+    return max(sizes) or None if len(sizes) == 1 else None
 
 
 def pad(values: NDArray[Any], rows: int) -> NDArray[Any]:
     """Repeat the last row until there are this many."""
-    missing = np.repeat(values[-1:], rows - len(values), axis=0)
-    return np.concatenate([values, missing]) if len(missing) else values
+    return np.concatenate([values, np.repeat(values[-1:], rows - len(values), axis=0)])
 
 
 def plain_values(X: Any, shape: Sequence[Any]) -> NDArray[Any]:
     """Return rows as an array; one number per row is a column where an input takes columns."""
     values = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
     if values.ndim == 2 and len(shape) == 1 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.ndim == 1 and len(shape) == 2 and shape[1] in (1, None):
-        values = values[:, None]
-    return values
+        return np.asarray(values[:, 0])
+    column = values.ndim == 1 and len(shape) == 2 and shape[1] in (1, None)
+    return np.asarray(values[:, None] if column else values)
 
 
 def cast(values: NDArray[Any], dtype: np.dtype[Any] | None, word: str, item: str, name: str) -> NDArray[Any]:
@@ -111,28 +112,25 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any] | None, word: str, item: str
         The input and the teacher.
     """
     if dtype is None:
-        if values.dtype.kind not in "OUT":
-            raise TeacherError(name, f"takes text for {item!r}; X has {values.dtype}. Pass X.astype(str).")
+        text = f"takes text for {item!r}; X has {values.dtype}. Pass X.astype(str)."
+        ensure(values.dtype.kind in "OUT", name, text)
         return values.astype(object)
     try:
         with np.errstate(invalid="ignore", over="ignore"):
             found = values.astype(dtype, copy=False)
-            exact = dtype.kind == "f" or values.dtype == dtype or bool(np.all(found == values))
+            kept = np.ones(1, bool) if dtype.kind == "f" or values.dtype == dtype else found == values
     except (ValueError, TypeError) as error:
         hint = ". Give what its card calls the input, such as token ids." if values.dtype.kind in "UO" else ""
-        raise TeacherError(
-            name, f"takes {word} for {item!r}, and X has {values.dtype}: {summary(error)}{hint}"
-        ) from error
-    if not exact and dtype.kind == "b" and values.dtype.kind == "f" and np.isnan(values).any():
+        problem = f"takes {word} for {item!r}, and X has {values.dtype}: {summary(error)}{hint}"
+        raise TeacherError(name, problem) from error
+    missing = np.flatnonzero(np.isnan(values)) if dtype.kind == "b" and values.dtype.kind == "f" else ()
+    if len(missing):
         raise TeacherError(
             name,
             f"takes true or false for {item!r}, and row {{row}} has neither. The model learnt from rows "
             "without gaps there: fill them.",
-            row=int(np.flatnonzero(np.isnan(values).ravel())[0]),
+            row=next(iter(missing)),
         )
-    if not exact:
-        raise TeacherError(
-            name,
-            f"takes whole numbers ({word}) for {item!r}, and X has others. Round or encode them.",
-        )
+    whole = f"takes whole numbers ({word}) for {item!r}, and X has others. Round or encode them."
+    ensure(np.all(kept), name, whole)
     return np.ascontiguousarray(found)

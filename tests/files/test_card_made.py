@@ -36,14 +36,13 @@ def test_settings_are_plain_json_without_addresses() -> None:
     text = json.dumps(found, allow_nan=False)
     assert "0x" not in text
     assert "some" not in text
-    assert found["method"] == "own_method"
-    assert found["student"]["class"] == "LogisticRegression"
-    assert found["student"]["settings"]["C"] == 2
-    assert found["cache"] == "kept"
-    assert found["random_state"] == "RandomState"
-    assert found["cost"] == [[1, 0], [0, 1]]
-    assert found["large"] == "array of float64, (5000,)"
-    assert found["1"] == [2, 3]
+    student = found.pop("student")
+    assert (student["class"], student["settings"]["C"]) == ("LogisticRegression", 2)
+    assert found == {
+        "method": "own_method", "tol": "nan", "cache": "kept", "random_state": "RandomState",
+        "cost": [[1, 0], [0, 1]], "large": "array of float64, (5000,)", "object": "object",
+        "partial": "<lambda>", "1": [2, 3],
+    }  # fmt: skip
 
 
 def test_settings_tell_neither_rows_nor_places_on_a_disk() -> None:
@@ -58,12 +57,9 @@ def test_settings_tell_neither_rows_nor_places_on_a_disk() -> None:
     assert found["other"]["settings"] == {"validation": "tuple", "cache": "kept", "other": None}
 
 
-def test_the_order_of_a_set_does_not_depend_on_the_process() -> None:
+def test_neither_the_process_nor_nesting_matters() -> None:
     names = [f"name {i}" for i in range(50)]
     assert jsonable(set(names)) == sorted(names)
-
-
-def test_nesting_without_end_ends() -> None:
     endless: list = []
     endless.append(endless)
     assert "list" in json.dumps(jsonable(endless))
