@@ -285,7 +285,7 @@ def engine_options(
 def check_memory(memory: str | None) -> None:
     """Raise if --memory is no size."""
     if memory is not None:
-        from consilience._sizes import parse_size
+        from consilience._words import parse_size
 
         parse_size("memory", memory)
 

@@ -21,17 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._optional import is_instance_of
-from consilience._tables import (
-    as_values,
-    column_names,
-    columns_of,
-    is_numeric,
-    is_table,
-    kind_of,
-    read_numbers,
-    read_texts,
-    read_times,
-)
 from consilience.exceptions import ConsilienceError, InvalidInputError
 from consilience.files.disk import file_sha256, read_bytes, replacing
 from consilience.files.preprocess import ImagePreprocess, as_preprocess
@@ -49,6 +38,17 @@ from consilience.files.strict_json import (
 )
 from consilience.labels import class_list
 from consilience.rows.rows import Rows
+from consilience.rows.tables import (
+    as_values,
+    column_names,
+    columns_of,
+    is_numeric,
+    is_table,
+    kind_of,
+    read_numbers,
+    read_texts,
+    read_times,
+)
 
 CardOutput = Literal["logits", "probabilities", "labels"]
 _OUTPUTS: tuple[Any, ...] = (None, "logits", "probabilities", "labels")

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from consilience._optional import require
-from consilience._tables import from_arrow, is_table, to_arrow
 from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.arrays import open_npz
@@ -30,6 +29,7 @@ from consilience.rank.metrics import principal_components
 from consilience.repository.entry import ModelEntry
 from consilience.repository.shelf import OWN, Shelf
 from consilience.repository.signature import look_at, plain_rows
+from consilience.rows.tables import from_arrow, is_table, to_arrow
 from consilience.scoring.engine import observe
 from consilience.teachers import as_teacher
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from consilience._dataset_rows import DatasetRows
-from consilience._tables import as_values as plain_rows
 from consilience._validation import n_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
+from consilience.rows.tables import as_values as plain_rows
 
 Preprocess = Callable[[Any], Any]
 CHECKED = 1024

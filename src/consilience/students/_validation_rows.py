@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from consilience._tables import as_values
 from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError
+from consilience.rows.tables import as_values
 from consilience.students._rows import LazyRows
 
 

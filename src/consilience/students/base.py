@@ -17,7 +17,6 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from consilience._dataset_rows import read_rows
-from consilience._tables import as_values, column_names, columns_of, in_order, is_numeric, is_table, kind_of
 from consilience._validation import check_fitted, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.card import KEY, Card, carded
@@ -32,6 +31,15 @@ from consilience.inspect.evaluate import evaluate, score
 from consilience.inspect.report import report
 from consilience.kernels.linear_model import sharpen
 from consilience.rows import as_rows
+from consilience.rows.tables import (
+    as_values,
+    column_names,
+    columns_of,
+    in_order,
+    is_numeric,
+    is_table,
+    kind_of,
+)
 from consilience.students.provenance import describe_fit, describe_model
 from consilience.students.soft_label import SoftLabelStudent
 from consilience.students.table import TableEncoder, check_rows, encodes, example_rows, needs_encoding

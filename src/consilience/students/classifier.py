@@ -7,10 +7,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._tables import as_values
 from consilience._validation import check_choice, check_temperature, n_rows, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.linear_model import inverse
+from consilience.rows.tables import as_values
 from consilience.run import Run, resolve_run
 from consilience.students.base import Origin, StudentClassifier, timed
 from consilience.students.make import make_student

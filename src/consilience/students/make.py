@@ -8,13 +8,13 @@ from typing import Any
 from scipy.sparse import issparse
 from sklearn.base import clone
 
-from consilience._images import differ_in_size
 from consilience._optional import installed, is_instance_of
 from consilience._progress import Progress, silent
-from consilience._tables import is_table
 from consilience._validation import check_choice, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.preprocess import ImagePreprocess
+from consilience.rows.images import differ_in_size
+from consilience.rows.tables import is_table
 from consilience.students.estimator import Loss, Student, student_name
 from consilience.students.expansion import Classifier, Mlp
 from consilience.students.logistic import Logistic, logistic

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor, RandomForestClassifier
 
 from consilience._progress import Progress
-from consilience._sizes import size_text
+from consilience._words import size_text
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.rows.targets import TargetRows

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._progress import Progress, silent
-from consilience._tables import columns_of, is_table, name_problem, quoted, read_texts
 from consilience._validation import check_count, take_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
@@ -20,6 +19,7 @@ from consilience.files.predictions import column_titles, writing
 from consilience.rows import Rows
 from consilience.rows.arrow import TableRows
 from consilience.rows.files import ImageRows, files_of, open_files
+from consilience.rows.tables import columns_of, is_table, name_problem, quoted, read_texts
 from consilience.students.loaded import LoadedClassifier
 
 __all__ = ["Predicted", "predict_file"]

@@ -12,8 +12,12 @@ from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-from consilience._images import differ_in_size
-from consilience._tables import (
+from consilience._validation import check_fitted, n_rows
+from consilience._words import counted, visible
+from consilience.exceptions import InvalidInputError
+from consilience.files.graph import GraphColumn, prepend_columns, time_parts
+from consilience.rows.images import differ_in_size
+from consilience.rows.tables import (
     Kind,
     column_names,
     columns_of,
@@ -28,10 +32,6 @@ from consilience._tables import (
     read_texts,
     read_times,
 )
-from consilience._validation import check_fitted, n_rows
-from consilience._words import counted, visible
-from consilience.exceptions import InvalidInputError
-from consilience.files.graph import GraphColumn, prepend_columns, time_parts
 from consilience.students.soft_label import SoftLabelStudent
 
 MAX_VALUES = 40

@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._dataset_rows import read_rows
-from consilience._images import differ_in_size
-from consilience._tables import as_values
 from consilience._validation import n_rows, take_rows
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError, TeacherError
@@ -25,6 +23,8 @@ from consilience.files.preprocess import ImagePreprocess
 from consilience.labels import class_list
 from consilience.options import Check, Options, anything, choice, count, number, option, with_parameters
 from consilience.rows import join_rows
+from consilience.rows.images import differ_in_size
+from consilience.rows.tables import as_values
 from consilience.teachers.inputs import Input
 from consilience.teachers.outputs import (
     SUM_TOLERANCE,

@@ -34,7 +34,7 @@ def cache(
         consilience cache scores --limit 20GB
         consilience cache scores --clear
     """
-    from consilience._sizes import size_text
+    from consilience._words import size_text
     from consilience.cli import console
     from consilience.files.storage import storage_path
     from consilience.scoring.store import ScoreStore
@@ -68,8 +68,7 @@ def _confirm(question: str) -> None:
 
 def show_contents(view: Mapping[str, Any]) -> None:
     """Draw the result of `ScoreStore.contents`."""
-    from consilience._sizes import size_text
-    from consilience._words import counted
+    from consilience._words import counted, size_text
     from consilience.cli import console
 
     out = console.console()

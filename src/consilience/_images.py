@@ -1,1 +1,0 @@
-from consilience.rows.images import *  # noqa: F403
