@@ -36,7 +36,7 @@ from benchmarks.repository import render as repository
 from benchmarks.results import source
 from benchmarks.scale import records as scale_records
 from benchmarks.scale import render as scale
-from consilience.cli import console
+from consilience.cli import console, tables
 
 ROOT = Path(__file__).parents[1]
 SPEED_RESULTS = ROOT / "benchmarks" / "speed" / "results" / "speed.jsonl"
@@ -127,7 +127,8 @@ def demo_output() -> str:
     view = json.loads(DEMO_RESULT.read_text(encoding="utf-8"))
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        console.show_demo(view)
+        for part in tables.demo(view | {"plot": None, "model": None}):
+            console.console().print(part, soft_wrap=isinstance(part, str))
     lines = [line.rstrip() for line in printed.getvalue().strip().splitlines()]
     return "\n".join(["```", f"$ {_demo_command(view)}", *lines, "```"])
 

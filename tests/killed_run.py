@@ -13,7 +13,7 @@ import numpy as np
 from consilience import CrossTaskDistiller, Unifier, as_teacher
 from consilience.rows import rows
 from consilience.run import Run
-from consilience.students import Network, _checkpoint
+from consilience.students import Network, training
 
 N, BATCH = 256, 16
 
@@ -72,7 +72,7 @@ def small_steps() -> dict[Any, dict[str, Any]]:
     """Return what to set so that few rows make many blocks, and all is written at once."""
     return {
         rows: {"BLOCK_ROWS": 64},
-        _checkpoint: {"INTERVAL": 0.0},
+        training: {"INTERVAL": 0.0},
     }
 
 

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 pandas = pytest.importorskip("pandas")
 pytest.importorskip("skl2onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
+from click.testing import CliRunner  # noqa: E402
 from sklearn.compose import make_column_transformer  # noqa: E402
 from sklearn.impute import SimpleImputer  # noqa: E402
 from sklearn.linear_model import LogisticRegression  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import OneHotEncoder, StandardScaler  # noqa: E402
-from typer.testing import CliRunner  # noqa: E402
 
 from consilience import Unifier, as_teacher, load, suggest_aliases  # noqa: E402
-from consilience.cli.commands import app  # noqa: E402
+from consilience.cli.app import app  # noqa: E402
 
 CLASSES = ["cold", "flu", "migraine", "myocardial infarction", "well"]
 # what each site knows, in its own words

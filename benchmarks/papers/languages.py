@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import DATA_VARIABLE
-from consilience.cli.progress import progress_bars
+from consilience.cli.log import progress_bars
 from consilience.scoring.store import ScoreStore
 from consilience.teachers import Teacher
 

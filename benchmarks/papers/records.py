@@ -30,7 +30,7 @@ FORMER_DEFAULTS = {
     "noise_rate": "mnist",
     "cluster_starts": "digits mnist letters cifar100 clinc150 cub200",
 }
-PACKAGES = ("consilience", "numpy", "scikit-learn", "torch", "skorch")
+PACKAGES = ("consilience", "numpy", "scikit-learn", "torch")
 
 
 def provenance(module: str) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
-from skorch.callbacks import LRScheduler
 from torch import nn
 
 from benchmarks.papers.sources import Rows, Source, split
@@ -31,6 +30,7 @@ from consilience import ConvergenceWarning, Unifier, as_teacher
 from consilience.methods import METHODS as BY_NAME
 from consilience.nn import SoftCrossEntropy
 from consilience.students import Network
+from consilience.students.training import Trainer
 from consilience.teachers import Precomputed
 
 HIDDEN = 256  # as in the heads of the paper's networks
@@ -262,14 +262,19 @@ def _fit_supervised(rows: Rows, trial: Trial, setting: Setting, seed: int) -> Pr
 
 def _student(setting: Setting) -> Network:
     """Return a student. The seed fixes its weights and the order of batches."""
-    schedule = LRScheduler("MultiStepLR", milestones=[max(1, setting.epochs // 2)], gamma=0.1)
+
+    def slower(trainer: Trainer) -> None:
+        if len(trainer.history) == max(1, setting.epochs // 2):
+            for group in trainer.optimizer.param_groups:
+                group["lr"] *= 0.1
+
     return Network(
         _head,
         max_iter=setting.epochs,
         batch_size=setting.batch_size,
         patience=None,
         validation_fraction=0.0,
-        callbacks=[schedule],
+        callbacks=[slower],
         standardize=True,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer.main
+import click
 from sphinx.application import Sphinx
 
 INTRODUCTION = """\
@@ -21,12 +21,11 @@ Every command with its options, as `consilience COMMAND --help` prints them.
 
 def pages() -> dict[str, str]:
     """Return the Markdown of each page, by its name."""
-    from consilience.cli.commands import app
+    from consilience.cli.app import app
 
-    group = typer.main.get_command(app)
-    found = {name: page(command, f"consilience {name}") for name, command in group.commands.items()}  # type: ignore[attr-defined]
+    found = {name: page(command, f"consilience {name}") for name, command in app.commands.items()}
     toctree = "\n".join(found)
-    rows = [f"| [`{name}`]({name}.md) | {summary(group.commands[name])} |" for name in found]  # type: ignore[attr-defined]
+    rows = [f"| [`{name}`]({name}.md) | {summary(app.commands[name])} |" for name in found]
     table = "\n".join(["| command | what it does |", "|---|---|", *rows])
     return {**found, "index": f"{INTRODUCTION}{table}\n\n```{{toctree}}\n:hidden:\n\n{toctree}\n```\n"}
 
@@ -35,7 +34,7 @@ def page(command: Any, path: str, level: int = 1) -> str:
     """Return the Markdown of one command and of the commands under it."""
     inner = getattr(command, "commands", {})
     parts = [f"{'#' * level} {path.removeprefix('consilience ')}", *described(command.help or "")]
-    context = typer.Context(command, info_name=path)
+    context = click.Context(command, info_name=path)
     if not inner:
         # what --help shows of each: "-t, --teacher FILE" and "A teacher: ... [required]"
         records = [one.get_help_record(context) for one in command.params]

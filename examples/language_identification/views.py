@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from examples.language_identification.comparison import UNIFIED
@@ -61,15 +61,12 @@ def unified_view(unifier: Any, n_rows: int, seconds: Mapping[str, float]) -> dic
     }
 
 
-def show_unified(view: Mapping[str, Any]) -> None:
-    """Print the result of `unified_view`, with the model's file and its size."""
-    out = console()
+def unified(view: Mapping[str, Any]) -> list[Any]:
+    """Draw the result of `unified_view`, with the model's file and its size."""
     table = plain_table("teacher", ">languages", ">abstains on", ">temperature")
     for one in view["teachers"]:
         figures = (f"{one['n_classes']}", _counted(one["abstentions"], "row"), f"{one['temperature']:.2f}")
         table.add_row(escape(one["name"]), *figures)
-    out.print(table)
-    out.print()
     facts = {
         "languages": str(view["n_classes"]),
         "rows": f"{view['n_rows']:,}",
@@ -78,7 +75,7 @@ def show_unified(view: Mapping[str, Any]) -> None:
         "model": f"{view['model']}, {view['bytes'] / 1e6:.1f} MB",
         "scores kept in": view["cache"],
     }
-    out.print(facts_table(facts))
+    return [table, "", facts_table(facts)]
 
 
 def evaluation_view(evaluation: Evaluation, speed: Mapping[str, float]) -> dict[str, Any]:
@@ -91,9 +88,8 @@ def evaluation_view(evaluation: Evaluation, speed: Mapping[str, float]) -> dict[
     return view
 
 
-def show_evaluation(view: Mapping[str, Any], *, per_language: bool) -> None:
-    """Print the result of `evaluation_view`."""
-    out = console()
+def evaluation(view: Mapping[str, Any], *, per_language: bool) -> Iterator[Any]:
+    """Draw the result of `evaluation_view`."""
     groups = [group for group in view["groups"] if group["name"] != "none"]
     speed = view["texts_per_second"]
     heads = [f">{_HEADS[group['name']]}" for group in groups]
@@ -109,24 +105,23 @@ def show_evaluation(view: Mapping[str, Any], *, per_language: bool) -> None:
             cells.append(f"{speed[system['name']]:,.0f}" if system["name"] in speed else "")
         style = {UNIFIED: "bold", CEILING: "dim"}.get(system["name"])
         table.add_row(escape(system["name"]), *cells, style=style)
-    out.print(table)
-    out.print()
+    yield table
+    yield ""
     for group in groups:
         sentences = f"{_counted(group['rows'], 'sentence')} in {_counted(group['languages'], 'language')}"
-        out.print(f"{_HEADS[group['name']]}: {sentences} that {_KNOWN[group['name']]}.")
+        yield f"{_HEADS[group['name']]}: {sentences} that {_KNOWN[group['name']]}."
     unknown = [one["code"] for one in view["by_language"] if one["teachers"] == 0]
     if unknown:
-        out.print(
+        yield (
             f"In languages that no teacher knows ({escape(shorten(unknown, 20))}): {view['uncovered']:,} of "
-            f"{_counted(view['rows'], 'sentence')}, all counted as errors.",
-            soft_wrap=True,
+            f"{_counted(view['rows'], 'sentence')}, all counted as errors."
         )
     if speed.get(UNIFIED) and "texts_per_second_of_all_teachers" in view:
         ratio = speed[UNIFIED] / view["texts_per_second_of_all_teachers"]
-        out.print(f"The unified model is {ratio:,.0f} times as fast as the teachers one after the other.")
+        yield f"The unified model is {ratio:,.0f} times as fast as the teachers one after the other."
     if per_language:
-        out.print()
-        _show_languages(view["by_language"])
+        yield ""
+        yield _by_language(view["by_language"])
 
 
 _HEADS = dict(zip(GROUPS, ("by all", "by some", "by one", "by none"), strict=True))
@@ -135,7 +130,7 @@ _KNOWN = dict(
 )
 
 
-def _show_languages(languages: Sequence[Mapping[str, Any]]) -> None:
+def _by_language(languages: Sequence[Mapping[str, Any]]) -> Any:
     table = plain_table("", "language", ">rows", ">known by", ">accuracy", ">best teacher", "taken for")
     for one in languages:
         taken = ", ".join(f"{code or 'nothing'} {_percent(share)}" for code, share in one["confusions"])
@@ -143,7 +138,7 @@ def _show_languages(languages: Sequence[Mapping[str, Any]]) -> None:
         table.add_row(
             one["code"], escape(name_of(one["code"])), *figures, _percent(one["best_teacher"]), taken
         )
-    console().print(table)
+    return table
 
 
 def languages_view() -> list[dict[str, Any]]:

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from consilience.options import (
-    Check,
     Options,
     anything,
-    check_choice,
     choice,
     count,
     flag,
     number,
+    one_of,
     option,
     optional,
     temperature,
@@ -46,7 +45,7 @@ class Method(Options):
     teacher_temperatures: str | None = option(
         choice(None, "agreement"),
         "'agreement' divides each teacher's logits by its own temperature first, estimated from how often "
-        "the others agree with it: see `agreement_temperatures`. Use it if some teachers are surer of "
+        "the others agree with it; see `agreement_temperatures`. Use it if some teachers are surer of "
         "themselves than others, such as models of different makers.",
         default=None,
     )
@@ -188,24 +187,11 @@ METHODS: dict[str, type[Method]] = {one.name: one for one in (Auto, Ranks, MFLF,
 """Every method by its short name; `consilience.soft_labels.solvers` has the function of each."""
 
 
+METHOD = one_of(METHODS, Method, "str, Method or callable", lambda given: Own(function=given))
+"""The check of an option ``method=``."""
+
+
 def as_method(value: Any, name: str = "method") -> Method:
     """Return the method that an object, a short name or a function stands for, or raise if it is wrong."""
-    if isinstance(value, Method):
-        method = value
-    elif callable(value) and not isinstance(value, type):
-        method = Own(function=value)
-    else:
-        check_choice(name, value, METHODS)
-        method = METHODS[value]()
-    method.check_options()
+    method: Method = METHOD.run(name, value)
     return method
-
-
-METHOD = Check(
-    lambda name, value: as_method(value, name),
-    "str, Method or callable",
-    str,
-    tuple(METHODS),
-    lambda name: METHODS[name](),
-)
-"""The check of an option ``method=``."""

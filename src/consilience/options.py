@@ -17,7 +17,7 @@ import inspect
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
@@ -134,6 +134,8 @@ class Check:
         What may be chosen from, if that is a list.
     make : callable or None
         Makes an object of a short name: ``"ce"`` -> ``CE()``.
+    many : bool
+        Whether the option may be repeated on the command line.
     """
 
     run: Callable[[str, Any], Any]
@@ -141,6 +143,7 @@ class Check:
     read: Callable[[str], Any] | None = None
     values: tuple[Any, ...] = ()
     make: Callable[[str], Any] | None = None
+    many: bool = False
 
 
 def choice(*values: Any) -> Check:
@@ -154,7 +157,7 @@ def choice(*values: Any) -> Check:
     return Check(
         run,
         "{" + ", ".join(map(repr, values)) + "}",
-        lambda text: by_text.get(text, text),
+        lambda text: by_text.get(text.lower(), text),
         values,
     )
 
@@ -189,6 +192,11 @@ def anything(says: str, read: Callable[[str], Any] | None = None) -> Check:
     return Check(lambda name, value: value, says, read)
 
 
+def each(check: Check) -> Check:
+    """Several of what another check takes; on the command line the option is repeated."""
+    return replace(check, many=True)
+
+
 def optional(check: Check) -> Check:
     """None, or what another check takes."""
     return either(None, check=check)
@@ -219,22 +227,31 @@ def either(*values: Any, check: Check) -> Check:
     )
 
 
-def named(table: Callable[[], Mapping[str, Callable[[], Any]]], says: str, *types: type) -> Check:
-    """A short name of a table, which stands for an object with its defaults, or such an object.
+def one_of(
+    table: Mapping[str, Callable[[], Any]],
+    kinds: type | tuple[type, ...],
+    says: str,
+    made_of: Callable[[Any], Any] | None = None,
+) -> Check:
+    """A short name of a table, which stands for an object with its defaults; or such an object, of `kinds`.
 
-    `table` is called when it is needed, so the classes in it need not be imported to declare the option.
-    Without `types`, any object will do.
+    `made_of` makes what is used of anything else, such as a function.
     """
 
     def run(name: str, value: Any) -> Any:
-        if isinstance(value, str) or (types and not isinstance(value, types)):
-            check_choice(name, value, table())
-        return make(value) if isinstance(value, str) else value
+        made = value
+        if not isinstance(value, kinds):
+            if made_of is None or isinstance(value, str | int | float | type | None):
+                check_choice(name, value, table)
+            made = make(value) if isinstance(value, str) or made_of is None else made_of(value)
+        if isinstance(made, Options):
+            made.check_options()
+        return made
 
     def make(value: str) -> Any:
-        return table()[value]()
+        return table[value]()
 
-    return Check(run, says, str, (), make)
+    return Check(run, says, str, tuple(table), make)
 
 
 def _bounded(check: Callable[..., Any], bounds: Mapping[str, Any], name: str, value: Any) -> Any:
@@ -290,9 +307,10 @@ def option(check: Check, help: str, *, default: Any = _REQUIRED, flag: str | Non
     default : object
         Without one it must be given.
     flag : str, optional
-        Its name on the command line, if that differs from the option's.
+        Its name on the command line, if that differs from the option's: ``"--teacher -t"``. Capital letters
+        are those of an argument without a name.
     """
-    return Option(default, check, help, flags=(flag,) if flag else ())
+    return Option(default, check, help, flags=tuple(flag.split()) if flag else ())
 
 
 @dataclass_transform(field_specifiers=(option,))
@@ -319,7 +337,7 @@ class Options:
                 delattr(cls, name)
             else:
                 setattr(cls, name, declared.default)
-        if own:
+        if own or sum(issubclass(base, Options) for base in cls.__bases__) > 1:
             cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
         if cls._options and cls.__doc__:
             cls.__doc__ = with_parameters(cls.__doc__, cls._options)

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Self
 
-from consilience._progress import Progress, silent
+from consilience._progress import Progress as Progress
+from consilience._progress import silent as silent
 from consilience.exceptions import InvalidInputError
 from consilience.options import Options, anything, check_choice, choice, count, option, optional, size
 
@@ -71,6 +72,17 @@ class Run(Options):
 
     def __deepcopy__(self, memo: Any) -> Self:
         return self
+
+    def check_options(self) -> None:
+        """Raise if an option is wrong, or lacks another."""
+        super().check_options()
+        if self.cache_limit is not None and self.cache is None:
+            raise InvalidInputError(
+                "{argument} needs a folder to apply to. Give {remedy}, too.",
+                argument="cache_limit",
+                value=self.cache_limit,
+                remedy="cache",
+            )
 
     def changed(self, **options: Any) -> Run:
         """Return a copy with other options."""

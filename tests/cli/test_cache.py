@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from consilience.cli.commands import app
+from consilience.cli.app import app
 from consilience.scoring.store import ScoreStore
 from consilience.teachers import Observed
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from consilience import clustering_accuracy
-from consilience.cli.commands import app
+from consilience.cli.app import app
 
 
 def run(*arguments: object):
@@ -107,11 +107,10 @@ def test_names_number_the_clusters_in_sorted_order(folder: Path, tmp_path: Path)
         (["--clusters", "3", "--lam", "-1"], "--lam -1.0 must be"),
         (["--clusters", "3", "--n-init", "0"], "--n-init 0 must be"),
         (["--clusters", "3", "--jobs", "0"], "--jobs 0 must be"),
-        (["--clusters", "3", "--data", "gap.npy"], "The model cannot learn from gap.npy"),
+        (["--clusters", "3", "--data", "gap.npy"], "gap.npy: Input X contains NaN"),
         (["--clusters", "3", "--data", "no.npy"], "does not exist"),
         (["--clusters", "3", "--truth", "X.npy"], "--truth: X.npy has shape (150, 4)"),
         (["--clusters", "3", "--out", "labels.txt"], "--out writes .npy or .csv"),
-        ([], "Missing option '--clusters'"),
     ],
 )
 def test_bad_input_exits_2_with_one_sentence(

@@ -1,8 +1,7 @@
-"""What the terminal shows."""
+"""What the terminal shows: tables from the mappings that ``--json`` prints."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -10,116 +9,94 @@ import pytest
 pytest.importorskip("rich")
 
 from consilience import LabelSpace
-from consilience.cli import console
-
-DEMO: dict[str, Any] = {
-    "sites": [
-        {
-            "name": "north",
-            "model": "SVM",
-            "rows": 80,
-            "classes": ["zero", "one"],
-            "own_accuracy": 0.9,
-            "accuracy": 0.2,
-        }
-    ],
-    "variants": [
-        {"name": "SD", "family": "E", "accuracy": 0.81, "label_accuracy": 0.79, "seconds": 1.0},
-        {"name": "CE-BP", "family": "BP", "accuracy": 0.91, "label_accuracy": None, "seconds": 2.0},
-    ],
-    "disjoint": {
-        "sites": [
-            {
-                "name": "low",
-                "model": "SVM",
-                "rows": 80,
-                "classes": ["zero", "one"],
-                "own_accuracy": 0.9,
-                "accuracy": 0.2,
-            }
-        ],
-        "variants": [
-            {"name": "AUTO", "family": "BS", "accuracy": 0.853, "label_accuracy": 0.8, "seconds": 1.0}
-        ],
-    },
-    "best": "CE-BP",
-    "supervised": 0.975,
-    "supervised_seconds": 1.5,
-    "n_transfer": 477,
-    "sentences": ["What [happened]."],
-    "seconds": 30.2,
-    "seed": 4,
-}
+from consilience.cli import console, tables
 
 
-def test_demo_table(capsys: pytest.CaptureFixture[str]) -> None:
-    console.show_demo(DEMO)
-    out = capsys.readouterr().out
-    for expected in ("north", "zero, one", "81.0%", "79.0%", "97.5%", "- What [happened].", "30 seconds"):
-        assert expected in out
+def printed(parts: Any, capsys: pytest.CaptureFixture[str]) -> str:
+    out = console.console()
+    for part in parts:
+        out.print(part, soft_wrap=isinstance(part, str))
+    return " ".join(capsys.readouterr().out.split())
 
 
-def test_messages_are_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    console.show_warning("two\nlines [bold]" + " long" * 60)
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("Warning: two lines [bold] long")
-    assert captured.err.count("\n") == 1
+def view_of(space: LabelSpace, **more: Any) -> dict[str, Any]:
+    view = tables.space_view(space, ["npy"] * space.n_teachers)
+    for teacher in view["teachers"]:
+        teacher |= {"inputs": None, "output": "scores"} | more
+    return view
 
 
-def test_no_bars_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with console.progress_bars() as progress:
-        progress("scoring", 1, 2)
-    assert capsys.readouterr() == ("", "")
-
-
-def test_bars_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    with console.progress_bars() as progress:
-        progress("scoring", 1, 2)
-        progress("scoring", 3, 4)  # the total may change
-        progress("training", 5, 9)
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", captured.err)
-    last = dict(re.findall(r"(\w+)\W+(\d/\d)", shown))
-    assert last == {"scoring": "3/4", "training": "5/9"}
-
-
-def test_quiet_shows_no_bars(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    with console.progress_bars(quiet=True) as progress:
-        progress("scoring", 1, 2)
-    assert capsys.readouterr() == ("", "")
-
-
-def test_space_view_counts_shared_classes() -> None:
-    space = LabelSpace(
-        [["a", "b", "c"], ["c", "d"], ["e", "f"]], names=["x", "y", "z"], disconnected="ignore"
-    )
-    view = console.space_view(space, ["onnx", "npy", "npz"])
+def test_a_space_counts_shared_classes(capsys: pytest.CaptureFixture[str]) -> None:
+    lists = [["a", "b", "c"], ["c", "d"], ["e", "f"]]
+    view = view_of(LabelSpace(lists, names=["x[/]", "y", "z"], disconnected="ignore"))
     assert view["overlaps"] == [[3, 1, 0], [1, 2, 0], [0, 0, 2]]
-    assert view["only_one_teacher"] == {"x": ["a", "b"], "y": ["d"], "z": ["e", "f"]}
+    assert view["only_one_teacher"] == {"x[/]": ["a", "b"], "y": ["d"], "z": ["e", "f"]}
     assert view["components"] == [["a", "b", "c", "d"], ["e", "f"]]
+    text = printed(tables.space(view), capsys)
+    assert "Only x[/] knows a, b." in text
+    assert "2 components, which share no classes: a, b, c, d e, f Their outputs" in text
 
 
-def test_one_teacher_shares_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    console.show_space(console.space_view(LabelSpace([["a", "b"]], names=["x"]), ["npy"]))
-    out = capsys.readouterr().out
-    assert "2 classes from 1 teacher" in out
-    assert "Shared classes" not in out
-    assert "Only x knows" not in out
-
-
-@pytest.mark.parametrize(("n_teachers", "has_matrix"), [(2, True), (12, True), (13, False)])
-def test_many_teachers_have_no_matrix(
+@pytest.mark.parametrize(("n_teachers", "has_matrix"), [(1, False), (2, True), (12, True), (13, False)])
+def test_a_few_teachers_have_a_matrix(
     n_teachers: int, has_matrix: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    space = LabelSpace([["a", "b"]] * n_teachers)
-    console.show_space(console.space_view(space, ["npy"] * n_teachers))
-    out = capsys.readouterr().out
-    assert ("Shared classes" in out) == has_matrix
-    assert "At least two teachers know every class." in out
+    text = printed(tables.space(view_of(LabelSpace([["a", "b"]] * n_teachers))), capsys)
+    assert ("Shared classes" in text) == has_matrix
+    assert ("At least two teachers know every class." in text) == (n_teachers > 1)
+
+
+def test_many_inputs_of_a_model_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    inputs = [{"name": f"c{i}", "dtype": "float32", "shape": [None, 1]} for i in range(25)]
+    text = printed(tables.space(view_of(LabelSpace([["a", "b"]], names=["x"]), inputs=inputs)), capsys)
+    assert "x c0 float32 n x 1 scores (n x 2) c1 float32" in text
+    assert "c19 float32 n x 1 and 5 more" in text
+
+
+UNIFIED: dict[str, Any] = {
+    "teachers": [{"name": "[x]", "kind": "npy", "n_classes": 2, "abstentions": 1, "temperature": 1.5}],
+    "n_classes": 2, "classes": ["a", "b"], "n_rows": 9, "n_labels": 3, "method": "auto",
+    "pool_weights": {"ce": 0.25, "ranks": 0.75}, "neighbor_weight": 0.4, "calibrated": True,
+    "off_set": False, "balanced": True, "student": "LogisticRegression", "encoding": None,
+    "seconds": {"scoring": 1.0, "training": 2.0}, "accuracy": 0.5, "n_test": 4, "out": "u.onnx",
+    "soft_labels": None, "report": None,
+}  # fmt: skip
+
+
+def test_a_unified_model(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(tables.unified(UNIFIED), capsys)
+    assert "[x] npy 2 1 of 9 rows 1.50" in text
+    assert "method auto (ce 25%, ranks 75%), calibrated, neighbours 40%, balanced" in text
+    assert "accuracy 50.0% of 4 test rows model u.onnx" in text
+    assert "soft labels " not in text
+    encoding = {f"column {i}": "a number" for i in range(23)}
+    more = UNIFIED | {"encoding": encoding, "calibrated": False, "student": None, "pool_weights": None}
+    text = printed(tables.unified(more), capsys)
+    assert "column 19 a number ... and 3 columns more" in text
+    assert "none: only soft labels were asked for" in text
+    assert "1.50" not in text
+
+
+def test_a_distilled_student(capsys: pytest.CaptureFixture[str]) -> None:
+    checks = [
+        {"name": "x", "weight": 10.0, "reliability": 1.0, "added": 3.5, "held_out": 8},
+        {"name": "y", "weight": 0.0, "reliability": 0.0, "added": None, "held_out": 8},
+        {"name": "z", "weight": 0.0, "reliability": None, "added": None, "held_out": None},
+    ]
+    teachers = [{"kind": "npy", "n_classes": 2, **check} for check in checks]
+    more = {"loss": "kd", "teacher_weight": "auto", "temperature": 3.0, "accuracy_labels_only": 0.25}
+    text = printed(tables.distilled(UNIFIED | more | {"teachers": teachers}), capsys)
+    assert "x npy 2 10.00 1.00 3.5 nats over 8 held-out rows" in text
+    assert "y npy 2 dropped 0.00" in text
+    assert "z npy 2 0.00 -" in text
+    assert "method kd, teacher weight auto, temperature 3" in text
+    assert "without teachers 25.0% of 4 test rows" in text
+
+
+def test_a_cell_without_a_value_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"name": "a", "share": 0.5}, {"name": "[b]\x1b", "share": None}]
+    console.console().print(console.table({"name": "{name}", ">share": "{share:.1%}"}, rows, bold=rows[:1]))
+    assert " ".join(capsys.readouterr().out.split()).endswith("a 50.0% [b]\\x1b")
 
 
 def test_a_pipe_is_wide_and_a_terminal_keeps_its_width(monkeypatch: pytest.MonkeyPatch) -> None:

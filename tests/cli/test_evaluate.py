@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from consilience import Unifier, as_teacher
-from consilience.cli import console
-from consilience.cli.commands import app
-from consilience.cli.commands.evaluate import show_evaluation
+from consilience.cli.app import app
 from consilience.inspect.evaluate import evaluate_teacher
 
 
@@ -91,70 +88,3 @@ def test_a_class_that_nobody_knows_is_remarked(folder: Path, tmp_path: Path) -> 
     result = run("evaluate", folder / "unified.onnx", *files)
     assert result.exit_code == 0, result.output
     assert "1 class that nobody knows, whose rows count as errors: 'rose' (3 rows)." in result.stdout
-
-
-SIDES = [
-    {
-        "n_rows": 31,
-        "accuracy": 0.711,
-        "balanced_accuracy": 0.722,
-        "log_loss": 0.733,
-        "calibration_error": 0.044,
-    },
-    {"accuracy": 0.855, "balanced_accuracy": 0.866, "log_loss": 0.377, "calibration_error": 0.088},
-]
-VIEW: dict[str, Any] = {
-    "model": "[u].onnx",
-    "n_rows": 40,
-    "accuracy": 0.911,
-    "interval": [0.822, 0.966],
-    "balanced_accuracy": 0.933,
-    "log_loss": 0.3456,
-    "calibration_error": 0.0567,
-    "n_classes": 2,
-    "n_unlabelled": 3,
-    "confidence": 0.9,
-    "n_bins": 12,
-    "compared": [
-        {"name": "[t]", "kind": "teacher", "n_classes": 5, "other": SIDES[0], "model": SIDES[1]}
-    ],
-    "by_class": [
-        {"name": "cat", "n_rows": 17, "n_predicted": 19, "precision": 0.81, "recall": 0.82,
-         "teacher": "[t]", "teacher_recall": 0.83, "lost": False},
-        {"name": "[d]", "n_rows": 23, "n_predicted": 0, "precision": None, "recall": 0.0,
-         "teacher": None, "teacher_recall": None, "lost": True},
-    ],
-    "confused": [{"truth": "[d]", "predicted": "cat", "n_rows": 21, "share": 0.912}],
-    "lost": ["[d]"],
-    "remarks": ["The [t] is left out."],
-    "seed": 0,
-}  # fmt: skip
-
-
-def test_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("COLUMNS", str(console.WIDTH))
-    show_evaluation(VIEW)
-    text = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()).strip("\n")
-    assert text == cleandoc(
-        """
-    model              [u].onnx
-    rows               40 rows of 2 classes, and 3 without a label, left out
-    accuracy           91.1% (90% interval: 82.2% to 96.6%)
-    balanced accuracy  93.3%
-    log-loss           0.346
-    calibration error  5.7% (12 bins)
-
-     beside   rows   classes   accuracy   model   balanced   model   log-loss   model   calibration   model
-     ──────────────────────────────────────────────────────────────────────────────────────────────────────
-     [t]        31         5      71.1%   85.5%      72.2%   86.6%      0.733   0.377          4.4%    8.8%
-
-
-     class   rows   predicted   precision   recall   best teacher
-     ────────────────────────────────────────────────────────────
-     [d]       23           0                 0.0%
-     cat       17          19       81.0%    82.0%   [t] 83.0%
-
-    [d] taken for cat: 21 rows (91.2%)
-    The [t] is left out.
-    """
-    )

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 onnx = pytest.importorskip("onnx")
 Image = pytest.importorskip("PIL.Image")
 
-from typer.testing import CliRunner  # noqa: E402
+from click.testing import CliRunner  # noqa: E402
 
 from consilience import Card, as_teacher  # noqa: E402
-from consilience.cli.commands import app  # noqa: E402
+from consilience.cli.app import app  # noqa: E402
 from consilience.files.card import write_card  # noqa: E402
 
 COLOURS = np.array(["red", "green", "blue"])
@@ -79,7 +79,6 @@ def test_score_writes_what_a_teacher_says_about_images(folder: Path, tmp_path: P
 
 
 def test_unify_evaluate_and_predict(folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("skorch")
     pytest.importorskip("onnxscript")
     model, images = tmp_path / "unified.onnx", folder / "images"
     teachers = ("-t", folder / "warm.onnx", "-t", folder / "cold.onnx")

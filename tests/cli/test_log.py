@@ -1,4 +1,4 @@
-"""What a run says on stderr, what its result says of warnings, and how it ends."""
+"""What a run says on stderr: progress, warnings and errors, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -7,190 +7,221 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import warnings
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-typer = pytest.importorskip("typer")
+pytest.importorskip("click")
 
-from typer.testing import CliRunner  # noqa: E402
+from click.testing import CliRunner
 
-from consilience.cli import console, progress  # noqa: E402
-from consilience.cli.app import Json, Quiet, new_app  # noqa: E402
-from consilience.cli.commands import app  # noqa: E402
-from consilience.exceptions import ConvergenceWarning, InvalidInputError  # noqa: E402
-
-
-def working(error: BaseException | None = None) -> Any:
-    """Return an app whose command warns, shows progress, and fails or has a result."""
-    made = new_app()
-
-    @made.command()
-    def work(as_json: Json = False, quiet: Quiet = False) -> None:
-        warnings.warn(
-            ConvergenceWarning("Late:\n after {argument}.", argument="x", value="\x1b"), stacklevel=1
-        )
-        with console.progress_bars(quiet=quiet) as report:
-            report("scoring", 1, 2)
-        if error is not None:
-            raise error
-        console.show_json({"n": 1}) if as_json else print("n 1")
-
-    @made.command()
-    def rest() -> None: ...
-
-    return made
+from consilience.cli import log
+from consilience.cli.command import Commands, new_app
+from consilience.cli.log import Log, Reports, duration, progress_bars
+from consilience.exceptions import ConsilienceWarning, InvalidInputError
+from consilience.run import silent
 
 
-def lines(result: Any) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in result.stderr.splitlines()]
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "SECONDS", 0.0)
+def clock() -> Clock:
+    return Clock()
 
 
-def test_a_log_of_json_has_an_object_per_line(often: None) -> None:
-    result = CliRunner().invoke(working(), ["work", "--log", "json"])
-    assert (result.exit_code, result.stdout) == (0, "n 1\n")
-    found = lines(result)
-    assert [line["event"] for line in found] == ["started", "warning", "progress", "finished"]
-    assert [line["level"] for line in found] == ["info", "warning", "info", "info"]
-    assert {line["command"] for line in found} == {"work"}
-    assert all(datetime.fromisoformat(line["time"]).utcoffset() is not None for line in found)
-    assert (found[1]["message"], found[1]["category"]) == ("Late: after x='\\x1b'.", "ConvergenceWarning")
-    assert (found[2]["task"], found[2]["done"], found[2]["total"]) == ("scoring", 1, 2)
-    assert found[3]["exit_code"] == 0
-    assert found[3]["seconds"] >= 0
-    quiet = lines(CliRunner().invoke(working(), ["work", "--log", "json", "--quiet"]))
-    assert [line["event"] for line in quiet] == ["started", "warning", "finished"]
+@pytest.fixture
+def reports(clock: Clock) -> Reports:
+    return Reports(Log(), clock)
+
+
+def test_a_short_task_prints_nothing(reports: Reports, clock: Clock, capsys: Any) -> None:
+    for done in range(4):
+        reports("scoring", done, 3)
+        clock.now += 1
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_long_task_prints_lines_and_its_end(reports: Reports, clock: Clock, capsys: Any) -> None:
+    for done in range(0, 6000, 1000):
+        reports("scoring", done, 6000)
+        clock.now += 1
+    reports.remind()
+    reports("scoring", 6000, 6000)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "scoring: 5,000 of 6,000 (83%), 1,000 per second, 1 s left"
+    assert lines[1] == "scoring: 6,000 of 6,000 (100%), 1,000 per second, 6 s in all"
+    assert len(lines) == 2
+
+
+def test_a_task_that_begins_again_is_a_new_one(reports: Reports, clock: Clock, capsys: Any) -> None:
+    for done in (1, 2, 1):
+        reports("training", done, 2)
+    clock.now += 7
+    reports.remind()
+    assert capsys.readouterr().err == "training: 1 of 2 (50%), 7 s so far\n"
+
+
+def test_silence_is_told(reports: Reports, clock: Clock, capsys: Any) -> None:
+    reports.remind()  # nothing has been silent for long yet
+    clock.now += 9
+    reports.remind()
+    reports("scoring", 1, 1)
+    clock.now += 65
+    reports.remind()
+    assert capsys.readouterr().err.splitlines() == [
+        "working: 9 s",
+        "working: 1 min 5 s since scoring ended",
+    ]
+
+
+def test_durations_have_two_units() -> None:
+    assert [duration(s) for s in (0.4, 59.6, 61, 3600, 9000)] == [
+        "0 s", "1 min 0 s", "1 min 1 s", "1 h 0 min", "2 h 30 min",
+    ]  # fmt: skip
+
+
+def test_reminders_come_from_a_thread_that_ends(monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(log, "SECONDS", 0.05)
+    with progress_bars() as report:
+        report("scoring", 1, 2)
+        time.sleep(0.4)
+    written = capsys.readouterr().err
+    assert "scoring: 1 of 2 (50%)" in written
+    time.sleep(0.3)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_has_bars_and_quiet_has_nothing(monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress_bars() as report:
+        report("scoring", 1, 2)
+        report("training", 1, 3)
+    assert "scoring" in capsys.readouterr().err
+    with progress_bars(quiet=True) as report:
+        assert report is silent
+
+
+def working() -> Commands:
+    """An app whose command warns, and ends as its name says."""
+    app = new_app("For tests.")
+
+    def fine() -> Any:
+        """Work."""
+        warnings.warn(ConsilienceWarning("Look\n at {argument}.", argument="tol", value=3), stacklevel=1)
+        return {"found": 1}, "found: 1"
+
+    def bad() -> None:
+        """Refuse."""
+        raise InvalidInputError("no \x1b[2J.")
+
+    def broken() -> None:
+        """Fail."""
+        raise ZeroDivisionError("ours")
+
+    def stopped() -> None:
+        """Be stopped."""
+        raise KeyboardInterrupt
+
+    def failing() -> Any:
+        """Find a fault."""
+        return {"passed": False}, "failed"
+
+    for function in (fine, bad, broken, stopped, failing):
+        app.new(function)
+    return app
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.mark.parametrize(
-    ("error", "exit_code", "message"),
+    ("name", "code", "between"),
     [
-        (InvalidInputError("{argument} is bad.", argument="log", value=1), 2, "--log 1 is bad."),
-        (OSError(28, "Full", "u.onnx"), 2, "u.onnx cannot be read or written: Full."),
-        (KeyboardInterrupt(), 130, None),
-        (ZeroDivisionError("ours"), 1, "ours"),
+        ("fine", 0, [("warning", "warning", "Look at tol=3.")]),
+        ("bad", 2, [("error", "error", "no [2J.")]),
+        ("broken", 1, [("error", "error", "ours")]),
+        ("stopped", 130, []),
+        ("failing", 1, []),
     ],
 )
-def test_an_error_is_a_line_of_json_too(error: BaseException, exit_code: int, message: str | None) -> None:
-    result = CliRunner().invoke(working(error), ["work", "--log", "json", "--quiet", "--json"])
-    assert (result.exit_code, result.stdout) == (exit_code, "")
-    *_, last = lines(result)
-    assert (last["event"], last["exit_code"]) == ("finished", exit_code)
-    errors = [line for line in lines(result) if line["level"] == "error"]
-    assert [line["message"] for line in errors] == ([message] if message else [])
-    assert [line for line in errors if "ZeroDivisionError" in line.get("traceback", "")] == errors[
-        : exit_code == 1
-    ]
-
-
-@pytest.mark.parametrize("options", ["--nonsense --log json", "--log=json --seed x", "--log json --plot"])
-def test_a_mistake_in_the_options_is_a_line_of_json_too(options: str) -> None:
-    (line,) = lines(CliRunner().invoke(app, ["demo", *options.split()]))
-    assert (line["level"], line["event"], line["command"]) == ("error", "error", "demo")
-
-
-def test_a_recipe_chooses_the_log_and_the_command_line_wins(tmp_path: Path) -> None:
-    recipe = tmp_path / "r.toml"
-    recipe.write_text('log = "json"\n')
-    found = lines(CliRunner().invoke(working(), ["work", "--config", str(recipe), "--quiet"]))
-    assert [line["event"] for line in found] == ["started", "warning", "finished"]
-    plain = CliRunner().invoke(working(), ["work", "--config", str(recipe), "--log", "text"])
-    assert plain.stderr == "Warning: Late: after x='\\x1b'.\n"
-    written = CliRunner().invoke(
-        working(), ["work", "--config", str(recipe), "--write-config", str(tmp_path / "again.toml")]
-    )
-    assert [(line["event"], line["file"]) for line in lines(written)] == [
-        ("written", str(tmp_path / "again.toml"))
-    ]
-
-
-def test_the_result_has_the_warnings_of_its_own_run() -> None:
-    made = working()
-    for _ in range(2):
-        result = CliRunner().invoke(made, ["work", "--json"])
-        expected = [{"category": "ConvergenceWarning", "message": "Late: after x='\\x1b'."}]
-        assert json.loads(result.stdout) == {"n": 1, "warnings": expected}
-        assert result.stderr == "Warning: Late: after x='\\x1b'.\n"  # and on stderr as ever
-
-
-def test_true_commands_always_have_a_list_of_warnings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_log_of_json_has_an_object_on_each_line(
+    name: str, code: int, between: list[tuple[str, ...]]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, classes in {"a": ["x", "y"], "b": ["y", "z"], "c": ["u", "v"]}.items():
-        np.savez(f"{name}.npz", proba=np.tile([0.25, 0.75], (4, 1)), classes=classes)
-    np.save("X.npy", np.zeros((4, 2)))
-    files = ["--data", "X.npy", "--soft-labels", "q.npz", "--method", "sd", "--json"]
-    apart = CliRunner().invoke(app, ["unify", "-t", "a.npz", "-t", "c.npz", *files])
-    (warning,) = json.loads(apart.stdout)["warnings"]
-    assert warning["category"] == "DisconnectedWarning"
-    assert apart.stderr == f"Warning: {warning['message']}\n"
-    for arguments in (
-        ["unify", "-t", "a.npz", "-t", "b.npz", *files],
-        ["inspect", "a.npz", "c.npz", "--json"],
-    ):
-        assert json.loads(CliRunner().invoke(app, arguments).stdout)["warnings"] == []
+    result = CliRunner().invoke(working(), [name, "--log", "json"])
+    assert result.exit_code == code
+    first, *middle, last = events(result.stderr)
+    assert [(one["level"], one["event"], one["message"].replace("\x1b", "")) for one in middle] == between
+    assert (first["event"], last["event"], last["exit_code"]) == ("started", "finished", code)
+    assert all(one["command"] == name and one["time"].endswith("Z") for one in (first, *middle, last))
+    assert ("ZeroDivisionError" in middle[0].get("traceback", "")) if name == "broken" else True
 
 
-CODE = """
-import signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may have ignored it
-import consilience.cli.commands as commands
-from consilience.cli import main
-from consilience.cli.app import new_app
-from consilience.files.disk import replacing
-from pathlib import Path
-commands.app = new_app()
-@commands.app.command()
-def work(text: str = "no", file: Path = Path("out.txt")) -> None:
-    if text != "no":
-        print(text)
-        return
-    with replacing(file) as opened:
-        opened.write(b"half")
-        print("at work", file=sys.stderr, flush=True)
-        time.sleep(60)
-@commands.app.command()
-def rest() -> None: ...
-main()
+def test_a_log_of_text_has_sentences() -> None:
+    app = working()
+    fine = CliRunner().invoke(app, ["fine"])
+    assert (fine.stdout, fine.stderr) == ("found: 1\n", "Warning: Look at tol=3.\n")
+    bad = CliRunner().invoke(app, ["bad"])
+    assert (bad.exit_code, bad.stdout, bad.stderr) == (2, "", "Error: no \\x1b[2J.\n")
+    broken = CliRunner().invoke(app, ["broken"])
+    assert isinstance(broken.exception, ZeroDivisionError)  # a mistake of ours has its traceback
+    view = json.loads(CliRunner().invoke(app, ["fine", "--json"]).stdout)
+    assert view["warnings"] == [{"category": "ConsilienceWarning", "message": "Look at tol=3."}]
+
+
+def test_a_mistake_before_the_log_is_chosen_is_json_too(tmp_path: Path) -> None:
+    app = working()
+    for words in (["fine", "--nonsense", "--log=json"], ["fine", "--log", "json", "extra"]):
+        result = CliRunner().invoke(app, words)
+        (only,) = events(result.stderr)
+        assert (result.exit_code, only["event"]) == (2, "error")
+    (tmp_path / "r.toml").write_text('log = "json"\n')
+    result = CliRunner().invoke(app, ["fine", "--config", str(tmp_path / "r.toml")])
+    assert [one["event"] for one in events(result.stderr)] == ["started", "warning", "finished"]
+    refused = CliRunner().invoke(app, ["fine", "--log", "xml"])
+    assert refused.stderr.startswith("Error: --log 'xml' is unknown; use 'text' or 'json'.")
+
+
+SLEEPING = """
+import sys, time
+from consilience.cli.command import new_app
+def work(run=None):
+    "Work."
+    run.report("scoring", 1, 2)
+    print("ready", flush=True)
+    time.sleep(60)
+app = new_app("For tests.")
+app.new(work)
+app(["work", *sys.argv[1:]], prog_name="test")
 """
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
-@pytest.mark.parametrize(("number", "code", "left"), [(signal.SIGINT, 130, 1), (signal.SIGTERM, -15, 2)])
-def test_signals_end_a_run_and_keep_what_was_there(number: int, code: int, left: int, tmp_path: Path) -> None:
-    (tmp_path / "out.txt").write_text("before")
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("options", [(), ("--log", "json")])
+def test_a_keyboard_interrupt_ends_with_130_and_no_traceback(options: tuple[str, ...]) -> None:
+    # where the tests run in the background SIGINT is ignored, and a child would inherit that
+    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     child = subprocess.Popen(
-        [sys.executable, "-c", CODE, "work"], cwd=tmp_path, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    assert child.stderr is not None
-    assert child.stderr.readline() == "at work\n"
-    child.send_signal(number)
-    out, err = child.communicate(timeout=60)
-    assert (child.returncode, out, err) == (code, "", "")
-    assert (tmp_path / "out.txt").read_text() == "before"
-    assert len(list(tmp_path.iterdir())) == left  # a killed process cannot remove its temporary file
-
-
-@pytest.mark.skipif(os.name != "posix", reason="pipes are those of POSIX")
-def test_a_reader_that_has_left_is_exit_code_1_without_noise() -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    arguments = [sys.executable, "-c", CODE, "work", "--text", "hello"]
-    # buffered, as it is for users: what is printed leaves the process late
-    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    done = subprocess.run(
-        arguments, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, env=buffered
+        [sys.executable, "-c", start + SLEEPING, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (1, "")
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    child.send_signal(signal.SIGINT)
+    _, written = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert "Traceback" not in written
+    assert not options or events(written)[-1]["exit_code"] == 130

@@ -12,12 +12,12 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from consilience.cli.commands import app
-from consilience.cli.commands.rank import write_ranking
+from consilience.cli.app import app
+from consilience.cli.verbs import write_ranking
 from consilience.exceptions import InvalidInputError
 from consilience.rank import rank as ranks
 from consilience.students import Ngrams
@@ -83,13 +83,7 @@ def test_the_teacher_of_the_same_digits_is_best_and_the_constant_one_last(
     assert [line["rank"] for line in lines] == ["1", "2", "3"]
     assert lines[2]["error"] == last["error"]
     shown = run(*options)
-    assert shown.stdout.index("all") < shown.stdout.index("two") < shown.stdout.index("constant comes last")
-    assert "█" * 10 in shown.stdout
-    lines = shown.stdout.splitlines()
-    (head,) = (line.split() for line in lines if line.split()[:1] == ["teacher"])
-    assert head == ["teacher", "transport", "interval", "wins", "leep"]
-    (line,) = (line.split() for line in lines if " all " in line)
-    assert line[-3:] == ["100%", f"{best['scores']['leep']:.4g}", "█" * 10]
+    assert shown.stdout.index("all") < shown.stdout.index("two") < shown.stdout.index("constant")
     assert f"{best['score']:.4g}" in shown.stdout
     assert shown.stderr == ""
 
@@ -109,17 +103,6 @@ def test_a_line_of_the_csv_file_has_every_figure_of_a_teacher(tmp_path: Path) ->
     ]
 
 
-def test_many_metrics_go_on_in_tables_below(folder: Path) -> None:
-    metrics = ["transport", "leep", "nce", "logme", "h_score", "n_leep", "gbc", "otce", "transrate"]
-    options = [option for metric in metrics for option in ("--metric", metric)]
-    shown = run(*files(folder, "all", "two"), *options).stdout.splitlines()
-    heads = [line.split() for line in shown if line.split()[:1] == ["teacher"]]
-    assert heads == [["teacher", "transport", "interval", "wins", "leep", "nce"], ["teacher", *metrics[3:]]]
-    assert [line.split()[0] for line in shown if " all " in line] == ["1", "1"]
-    assert max(map(len, shown[:-1])) <= 100
-    assert not any("…" in line for line in shown)
-
-
 def test_a_teacher_that_speaks_on_two_rows_is_shown_behind(folder: Path) -> None:
     shown = run(*files(folder, "rare", "two"), "--metric", "logme", "--metric", "transport")
     assert shown.exit_code == 0, shown.output
@@ -132,7 +115,7 @@ def test_the_same_seed_gives_the_same_intervals_and_none_when_none_are_asked_for
     assert views[0]["seed"] == 3
     other = json.loads(run(*files(folder, "all", "two"), "--json", "--seed", 4).stdout)
     assert other["teachers"][0]["interval"] != views[0]["teachers"][0]["interval"]
-    assert "wins" not in run(*files(folder, "all", "two"), "--bootstrap", 0).stdout
+    assert "wins" not in run(*files(folder, "all", "two"), "--confidence", "none").stdout
 
 
 def test_the_layer_that_is_named_is_the_embedding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,10 +161,10 @@ def test_rows_without_a_label_are_left_out(folder: Path, labels: str, left_out: 
         (["--score", "eq24"], "--score 'eq24' is unknown"),
         (["--temperature", "0"], "--temperature 0.0 must be"),
         (["--bootstrap", "-1"], "--bootstrap -1 must be"),
-        (["--labels", "one.npy"], "--labels has one class, 1; give labels of 2 classes or more. -1 means no"),
+        (["--labels", "one.npy"], "--labels has one class, 1; give labels of 2 classes or more"),
         (["--labels", "no.npy"], "does not exist"),
         (["--labels", "X.npy"], "--labels: X.npy has shape"),
-        (["--teacher", "no.npz"], "cannot be read from no.npz"),
+        (["--teacher", "no.npz"], "no.npz cannot be read"),
         (["--teacher", "all.npz"], "is given twice"),
         (["--embed", "all"], "--embed all must be NAME=LAYER with the name of a teacher: all"),
         (["--embed", "all="], "--embed all= must be NAME=LAYER"),

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from tests.teachers.remote_server import CLASSES, Server, serving
-from typer.testing import CliRunner
 
 from consilience import Repository, SoftLabelClassifier, as_teacher
-from consilience.cli.commands import app
+from consilience.cli.app import app
 from consilience.students.server import ModelServer, ServedModel
 
 pytest.importorskip("httpx")

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 pytest.importorskip("skl2onnx")
 pytest.importorskip("onnxruntime")
 
+from click.testing import CliRunner
 from sklearn.linear_model import LogisticRegression
-from typer.testing import CliRunner
 
-from consilience.cli.commands import app
+from consilience.cli.app import app
 from consilience.files.export import finish, sklearn_to_onnx, write_model
 
 

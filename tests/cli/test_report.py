@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 pytest.importorskip("jinja2")
 pytest.importorskip("onnx")
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from consilience.cli.commands import app
+from consilience.cli.app import app
 
 
 @pytest.fixture(scope="module")
@@ -78,5 +78,5 @@ def test_a_report_of_soft_labels_alone_is_refused(folder: Path, tmp_path: Path) 
     ]
     result = CliRunner().invoke(app, [*map(str, words), "--report", str(tmp_path / "r.html")])
     assert result.exit_code == 2
-    assert "Give --out, too." in result.stderr
+    assert "--report needs --out." in result.stderr
     assert not list(tmp_path.iterdir())

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
 pandas = pytest.importorskip("pandas")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-from typer.testing import CliRunner  # noqa: E402
+from click.testing import CliRunner  # noqa: E402
 
 from consilience import SoftLabelClassifier, Unifier, as_teacher, load  # noqa: E402
-from consilience.cli.commands import app  # noqa: E402
+from consilience.cli.app import app  # noqa: E402
 from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.files.arrays import open_npz  # noqa: E402
 from consilience.files.card import card_path, read_card, write_card  # noqa: E402
@@ -274,7 +274,7 @@ def test_faults_are_found_before_work_and_nothing_is_written(
     case: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, data, out, options, message = BAD[case]
-    monkeypatch.setattr("consilience.students.predict_file._ask", None)
+    monkeypatch.setattr("consilience.students.loaded._ask", None)
     result = run("predict", folder / model, "--data", folder / data, "--out", tmp_path / out, *options)
     assert result.exit_code == 2, result.output
     assert message in result.stderr
@@ -288,7 +288,7 @@ def test_a_stream_that_dies_leaves_the_old_file(
     X.assign(day=X["day"].astype(str).where(X.index != 50, "soon")).to_parquet(tmp_path / "late.parquet")
     batches: list[int] = []
     monkeypatch.setattr(
-        "consilience.cli.progress.silent", lambda task, done, total: batches.append(done), raising=True
+        "consilience.cli.log.silent", lambda task, done, total: batches.append(done), raising=True
     )
     for ending in ("csv", "parquet", "npy", "npz", "txt"):
         out = tmp_path / f"p.{ending}"

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 pytest.importorskip("onnxruntime")
 pandas = pytest.importorskip("pandas")
 
-from typer.testing import CliRunner  # noqa: E402
+from click.testing import CliRunner  # noqa: E402
 
 from consilience import SoftLabelClassifier, as_teacher, load  # noqa: E402
-from consilience.cli.commands import app  # noqa: E402
+from consilience.cli.app import app  # noqa: E402
 from consilience.students import Ngrams  # noqa: E402
 
 

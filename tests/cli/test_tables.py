@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 pandas = pytest.importorskip("pandas")
 pytest.importorskip("skl2onnx")
 
-from typer.testing import CliRunner  # noqa: E402
+from click.testing import CliRunner  # noqa: E402
 
 from consilience import SoftLabelClassifier, as_teacher  # noqa: E402
-from consilience.cli.commands import app  # noqa: E402
+from consilience.cli.app import app  # noqa: E402
 from consilience.teachers.onnx import Onnx  # noqa: E402
 
 NAMES = np.array(["cold", "flu", "well"])
@@ -96,7 +96,7 @@ def test_distil_on_a_mixed_table(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "student.onnx"
     result = run(
         "distil", "-t", folder / "one.onnx", "--data", folder / "X.csv", "--labels", folder / "y.csv",
-        "--out", out, "--student", "logistic", "--no-check", "--json",
+        "--out", out, "--student", "logistic", "--check", "false", "--json",
         "--test-data", folder / "test.csv", "--test-labels", folder / "y_test.csv",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -122,7 +122,7 @@ def test_reversed_test_rows_give_the_same_accuracy(folder: Path, tmp_path: Path)
         ("--test-data test.csv --test-labels plagues.csv", "--test-labels has 'plague' in row 0 (100 such"),
         ("--labels wrong.csv", "expected (200,)"),
         ("--labels unknown.csv", "plague"),
-        ("--train backprop", "--train backprop estimates no soft labels"),
+        ("--student torch --train backprop", "--train backprop estimates no soft labels"),
     ],
 )
 def test_faults_are_found_before_teachers_are_asked(
@@ -148,7 +148,7 @@ def test_a_run_that_fails_writes_nothing(
     def fail(*_: Any, **__: Any) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("consilience.students.base.check_export", fail)
+    monkeypatch.setattr("consilience.students.saving.check_export", fail)
     result = unify(folder, tmp_path / "u.onnx", "--soft-labels", tmp_path / "q.npz")
     assert result.exit_code == 2
     assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ import pytest
 from consilience import SoftLabelClassifier, load
 from consilience.rows.files import read_alike
 
-typer_testing = pytest.importorskip("typer.testing")
+typer_testing = pytest.importorskip("click.testing")
 
 WORDS = {
     "rain": ["wet", "grey", "drops", "puddle", "umbrella"],
@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command in an empty folder, on the files of `folder`."""
-    from consilience.cli.commands import app
+    from consilience.cli.app import app
 
     monkeypatch.chdir(tmp_path)
 
@@ -101,7 +101,7 @@ def test_numbers_are_told_before_teachers_are_asked(run: Run, monkeypatch: pytes
     def asked(*_: Any) -> None:
         raise AssertionError("a teacher was asked")
 
-    monkeypatch.setattr("consilience.scoring.engine.score", asked)
+    monkeypatch.setattr("consilience.scoring.blocks.score", asked)
     np.save("rows.npy", np.zeros((3, 2)))
     done = run("unify", *TEACHERS, "--data", "rows.npy", "--out", "u.onnx", "--student", "ngrams")
     assert done.exit_code == 2

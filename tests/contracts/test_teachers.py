@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import shutil
 import threading
 import warnings
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from tests.teachers.model_folders import image_folder, images, sentence_folder, 
 
 from consilience import SoftLabelClassifier
 from consilience.exceptions import TeacherError
+from consilience.files.card import Card, card_path, write_card
 from consilience.students.ngrams import Ngrams
 from consilience.students.server import ModelServer, ServedModel
 from consilience.teachers import (
@@ -538,6 +540,34 @@ class TestEmbeddingContract:
         if kind in WIDTHS:
             np.testing.assert_array_equal(renamed.embed(case.X), case.teacher.embed(case.X))
             np.testing.assert_array_equal(renamed.class_weights, case.teacher.class_weights)
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names:UserWarning")
+class TestFileContract:
+    def test_a_card_next_to_it_names_it_and_its_classes(self, case: Case, tmp_path: Path) -> None:
+        if case.teacher.file is None:
+            pytest.skip("made of no file")
+        copy = tmp_path / case.teacher.file.name
+        (shutil.copytree if case.teacher.file.is_dir() else shutil.copy)(case.teacher.file, copy)
+        card = card_path(copy).with_name(f"{copy.name}.card.json") if copy.is_dir() else card_path(copy)
+        write_card(card, Card("carded", ["x", "y", "z"]))
+        carded = as_teacher(copy)
+        assert (carded.name, carded.classes.tolist()) == ("carded", ["x", "y", "z"])
+        assert as_teacher(copy, CLASSES, name="given").classes.tolist() == CLASSES
+        assert as_teacher(copy, CLASSES, name="given").name == "given"
+        np.testing.assert_allclose(carded.predict_logits(case.X), case.teacher.predict_logits(case.X))
+        assert carded.fingerprint == case.teacher.fingerprint
+
+    def test_a_function_may_embed(self, case: Case) -> None:
+        if case.teacher.file is None:
+            pytest.skip("made of no file")
+        teacher = as_teacher(
+            case.teacher.file, CLASSES, embed=lambda X: np.arange(2.0 * len(X)).reshape(-1, 2)
+        )
+        seen = teacher.observe(case.X)
+        assert (teacher.fingerprint, teacher.class_weights) == (None, None)
+        np.testing.assert_array_equal(seen.embeddings, np.arange(2.0 * N).reshape(-1, 2))
+        np.testing.assert_allclose(seen.logits, case.teacher.predict_logits(case.X))
 
 
 @pytest.mark.parametrize("rows", [0, 1])

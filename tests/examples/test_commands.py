@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 pytest.importorskip("pycountry")
 
+from click.testing import CliRunner
 from examples.language_identification import commands, identifiers, kept
 from examples.language_identification.commands import app
-from typer.testing import CliRunner
 
-from consilience.cli import progress
+from consilience.cli import log
 from consilience.teachers import Function, Teacher
 
 ROOT = Path(__file__).parents[2]
@@ -97,7 +97,7 @@ def test_from_text_to_an_answer(folder: Path, counted: list[Counted]) -> None:
     assert [one["name"] for one in view["teachers"]] == ["north", "south"]
     assert set(view["seconds"]) == {"text", "scoring", "calibration", "soft labels", "training"}
     assert view["bytes"] == Path("lid.npz").stat().st_size
-    result = run("evaluate", "test.tsv", "--per-language", "--json", "figures.json")
+    result = run("evaluate", "test.tsv", "--per-language", "--json-file", "figures.json")
     assert result.exit_code == 0, result.output
     figures = json.loads(Path("figures.json").read_text(encoding="utf-8"))
     systems = {one["name"]: one for one in figures["systems"]}
@@ -263,10 +263,10 @@ def test_the_folder_can_be_run_and_a_reader_may_leave(model: Path, tmp_path: Pat
         (("unify", "--no-packages", "--transfer", "own.txt", "--out", "x.onnx"), "--out"),
         (("unify", "--no-packages", "--transfer", "own.txt", "--method", "mfp"), "Did you mean 'mf-p'?"),
         (("unify", "--no-packages", "--transfer", "own.txt", "--epochs", "0"), "epochs"),
-        (("unify", "--cache", "own.txt"), "--cache: The store 'own.txt' is a file; give a folder."),
+        (("unify", "--cache", "own.txt"), "own.txt' is a file; give a folder."),
         (("unify", "--cache", "own.txt/in"), "--cache: the folder 'own.txt/in' cannot be written"),
-        (("unify", "--cache", "."), "--cache: The folder '.' holds other files and is no store of scores."),
-        (("evaluate", "test.tsv", "--cache", "own.txt"), "--cache: The store 'own.txt' is a file"),
+        (("unify", "--cache", "."), "holds other files and is no cache."),
+        (("evaluate", "test.tsv", "--cache", "own.txt"), "own.txt' is a file"),
         (("texts", "--rows", "0"), "rows"),
         (("texts", "--samples", "-1"), "samples"),
         (("texts", "--out", "none/rows.txt"), "--out: the folder 'none' does not exist"),
@@ -307,7 +307,7 @@ def no_space(**_: object) -> None:
 def test_progress_is_printed_as_lines_without_a_terminal(
     folder: Path, counted: list[Counted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "SECONDS", 0.0)  # of the command line
+    monkeypatch.setattr(log, "SECONDS", 0.0)  # of the command line
     assert run(*UNIFY, "--cache", "second", "--quiet").stderr == ""
     result = run(*UNIFY, "--cache", "third", "--json")
     assert json.loads(result.stdout)["n_classes"] == 3

@@ -91,13 +91,13 @@ def test_labels_of_torch_are_read() -> None:
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (None, r"y is a NoneType; expected one label per row"),
-        ("ab", r"y is a str; expected one label per row"),
-        ({"a", "b"}, r"y is a set; .* A set has no order: give a list"),
-        ({"a": 1}, r"y is a dict; expected one label per row"),
-        (5, r"y is a int; expected one label per row"),
-        (np.eye(2), r"y has shape \(2, 2\); expected one label per row"),
-        (["a", ["b"]], r"y has \['b'\] in row 1; labels are text or numbers"),
+        (None, r"y is a NoneType; expected a list of labels"),
+        ("ab", r"y is a str; expected a list"),
+        ({"a", "b"}, r"y is a set; expected a list"),
+        ({"a": 1}, r"y is a dict; expected a list"),
+        (5, r"y is a int; expected a list"),
+        (np.eye(2), r"y has shape \(2, 2\); expected a list of labels, one per row"),
+        (["a", ["b"]], r"y has \['b'\] in row 1; labels are text, or finite numbers"),
         ([1, {}], r"y has \{\} in row 1"),
         ([b"a", b"b"], r"y has b'a' in row 0"),
         ([1j, 2], r"y has 1j in row 0"),
@@ -110,7 +110,10 @@ def test_labels_of_torch_are_read() -> None:
         ([1, 10**400], r"an array cannot hold exactly beside the others"),
         ([0.5, 2**53 + 1], r"y has the number 9007199254740993, which an array cannot hold exactly"),
         (["a", "a\0"], r"y has the name 'a\\x00' with a NUL character"),
-        ([None, np.nan], r"y has no labels; give some, and None, NaN or -1 for rows without one\.$"),
+        (
+            [None, np.nan],
+            r"y has no labels; give labels of 1 class or more, and None, NaN or -1 for rows without one\.$",
+        ),
         (
             [-1, -1],
             r"y has no labels; .* -1 means no label: where it is a class of yours, give the classes names",
@@ -159,7 +162,9 @@ def test_other_classes_may_not_look_like_measurements() -> None:
 def test_labels_are_as_many_as_rows_and_of_as_many_classes_as_asked() -> None:
     with pytest.raises(InvalidInputError, match="y has 2 labels and X has 3 rows"):
         read_labels([0, 1], 3)
-    with pytest.raises(InvalidInputError, match=r"y has one class, 'a'; give labels of 2 classes or more\.$"):
+    with pytest.raises(
+        InvalidInputError, match=r"y has one class, 'a'; give labels of 2 classes or more, .*without one\.$"
+    ):
         read_labels(["a", "a"], at_least=2)
     with pytest.raises(InvalidInputError, match=r"y has one class, 1; .* -1 means no label"):
         read_labels([1, -1], at_least=2)

@@ -13,7 +13,7 @@ import pytest
 import consilience
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("torch", "onnx", "onnxruntime", "ray", "matplotlib", "sklearn", "numba", "skorch", "pandas")
+HEAVY = ("torch", "onnx", "onnxruntime", "ray", "matplotlib", "sklearn", "numba", "pandas")
 
 
 def python(code: str) -> str:

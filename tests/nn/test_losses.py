@@ -325,8 +325,3 @@ def test_torch_is_asked_for_by_name():
         "MissingDependencyError: consilience.nn needs torch: pip install 'consilience[torch]'"
         in outcome.stderr
     )
-
-
-def test_losses_need_no_skorch():
-    code = "import sys; sys.modules['skorch'] = None; from consilience.nn import CEBPLoss"
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("skorch")
 
 from sklearn.linear_model import LogisticRegression  # noqa: E402
+from tests.scoring.ask import observe  # noqa: E402
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset  # noqa: E402
 
 from consilience import CrossTaskDistiller, SoftLabelClassifier, Unifier, as_teacher, methods  # noqa: E402
@@ -18,7 +18,6 @@ from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.nn import SoftCrossEntropy  # noqa: E402
 from consilience.rows import as_rows  # noqa: E402
 from consilience.rows.datasets import TorchRows  # noqa: E402
-from consilience.scoring.engine import observe  # noqa: E402
 from consilience.students import Network  # noqa: E402
 from consilience.teachers import Function  # noqa: E402
 

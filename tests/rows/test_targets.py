@@ -13,12 +13,11 @@ from sklearn.neural_network import MLPClassifier
 from tests.rows.rows import target_rows
 
 from consilience import ConsilienceWarning
-from consilience._progress import silent
 from consilience.exceptions import InvalidInputError
 from consilience.rows import HeldRows, targets
 from consilience.rows.targets import Epochs, TargetRows, in_random_order, is_sorted, look_at, windows
-from consilience.students.expansion import Classifier
-from consilience.students.partial_fit import fit_by_partial_fit
+from consilience.run import Run
+from consilience.students import Classifier
 
 
 def numbered(n: int, block_rows: int = 16, weights: Any = None) -> TargetRows:
@@ -186,13 +185,13 @@ def test_students_learn_sorted_rows_as_well(kind: str) -> None:
             torch_student = pytest.importorskip("consilience.students").Network
             criterion = pytest.importorskip("consilience.nn").SoftCrossEntropy()
             student = torch_student(max_iter=3, lr=0.01, patience=None, random_state=0)
-            student.fit_by_passes(given, n_classes=L, criterion=criterion, memory=memory)
+            student.learn(given, n_classes=L, criterion=criterion, run=Run(memory=memory))
             scores = student.predict_logits(X)
         else:
             student = Classifier(MLPClassifier((16,), max_iter=3, learning_rate_init=0.01), random_state=0)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                fit_by_partial_fit(student, given, np.ones(L), progress=silent, memory=memory)
+                student.learn(given, np.ones(L), run=Run(memory=memory))
             scores = student.estimator_.predict_proba(X)
         return float((scores.argmax(axis=1) == y).mean())
 

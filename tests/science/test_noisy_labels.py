@@ -13,7 +13,6 @@ import pytest
 from sklearn.datasets import load_digits
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("skorch")
 
 from consilience import CollisionClassifier  # noqa: E402
 from consilience.students import Network  # noqa: E402

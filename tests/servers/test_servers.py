@@ -15,7 +15,7 @@ from tests.servers import start
 
 from consilience import SoftLabelClassifier, as_teacher, load
 from consilience.exceptions import TeacherError
-from consilience.students.model_repository import write_repository
+from consilience.students.server import write_repository
 from consilience.teachers import Remote
 
 FOLDER = Path(os.environ.get("CONSILIENCE_SERVERS") or "none")

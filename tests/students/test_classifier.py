@@ -12,8 +12,9 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
-from consilience import InvalidInputError, SoftLabelClassifier, students
+from consilience import InvalidInputError, SoftLabelClassifier
 from consilience.files.card import read_card
+from consilience.students import Logistic
 from consilience.teachers import Onnx
 
 NAMES = ["bird", "cat", "ant"]  # not sorted: the user's order counts
@@ -90,9 +91,9 @@ def test_the_temperature_of_soft_labels_is_undone() -> None:
     X, _, _ = votes()
     p = softmax(X @ np.diag([1.0, 2.0, 3.0]), axis=1)
     soft = p ** (1 / 3) / (p ** (1 / 3)).sum(axis=1, keepdims=True)
-    model = SoftLabelClassifier(students.Logistic(min_label=0), temperature=3).fit(X, soft)
+    model = SoftLabelClassifier(Logistic(min_label=0), temperature=3).fit(X, soft)
     np.testing.assert_allclose(model.predict_proba(X), p, atol=0.06)
-    plain = SoftLabelClassifier(students.Logistic(min_label=0)).fit(X, soft)
+    plain = SoftLabelClassifier(Logistic(min_label=0)).fit(X, soft)
     assert np.abs(plain.predict_proba(X) - p).max() > 0.3
 
 
@@ -108,7 +109,6 @@ def test_the_temperature_of_soft_labels_is_undone() -> None:
         ({"classes": ["a", "a"]}, [[0.5, 0.5], [1, 0]], "a"),
         ({"balance": "auto"}, [[0.5, 0.5], [1, 0]], "balance"),
         ({"temperature": 0}, [[0.5, 0.5], [1, 0]], "temperature"),
-        ({"student": students.Logistic(loss="colision")}, [[0.5, 0.5], [1, 0]], "Did you mean 'collision'"),
         ({"student": "forrest"}, [[0.5, 0.5], [1, 0]], "Did you mean 'forest'"),
     ],
 )

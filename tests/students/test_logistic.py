@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
-from tests.rows.rows import target_rows
+from tests.students.learning import learnt
 
 from consilience import CoverageWarning, InvalidInputError
-from consilience._progress import silent
 from consilience.kernels.linear_model import targets
 from consilience.students.logistic import Logistic
 
@@ -32,7 +31,7 @@ def test_it_is_scikit_learns_on_weighted_copies(n: int, d: int, n_classes: int, 
     X, Q = soft_problem(n, d, n_classes, seed)
     rng = np.random.default_rng(seed)
     class_weights, row_weights = rng.uniform(0.2, 3, size=n_classes), rng.uniform(0.1, 2, size=n)
-    student = Logistic(min_label=0.05).fit(X, Q, class_weights, row_weights)
+    student = learnt(Logistic(min_label=0.05), X, Q, class_weights, row_weights)
     scaler = StandardScaler().fit(X)
     T = targets(Q, class_weights, 0.05) * row_weights[:, None]
     rows, labels = np.nonzero(T)
@@ -48,7 +47,7 @@ def test_a_class_without_soft_labels_is_left_out_and_named() -> None:
     X, Q = soft_problem(100, 3, 3, 0)
     Q = np.insert(Q, 1, 0.0, axis=1)
     with pytest.warns(CoverageWarning, match=r"1 of 4 classes \(positions 1\)"):
-        student = Logistic().fit(X, Q, np.ones(4))
+        student = learnt(Logistic(), X, Q)
     assert student.columns_.tolist() == [0, 2, 3]
     assert (student.predict_all(X, 4)[:, 1] == 0).all()
 
@@ -57,16 +56,16 @@ def test_rows_that_cannot_be_learnt_from() -> None:
     X, Q = soft_problem(30, 3, 3, 0)
     X[4, 1] = np.nan
     with pytest.raises(InvalidInputError, match="contains NaN"):
-        Logistic().fit(X, Q, np.ones(3))
+        learnt(Logistic(), X, Q)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CoverageWarning)
         with pytest.raises(InvalidInputError, match="every row has the same class"):
-            Logistic().fit(X[5:], np.eye(3)[np.zeros(25, dtype=int)], np.ones(3))
+            learnt(Logistic(), X[5:], np.eye(3)[np.zeros(25, dtype=int)])
 
 
 def test_the_collision_loss_falls_with_each_refit() -> None:
     X, Q = soft_problem(200, 4, 4, 1)
-    student = Logistic(loss="collision").fit(X, Q, np.ones(4))
+    student = learnt(Logistic(loss="collision"), X, Q)
     assert len(student.collision_losses_) > 1
     assert min(student.collision_losses_) < student.collision_losses_[0]
 
@@ -80,12 +79,11 @@ def test_rows_read_block_by_block_give_the_same_model(n_classes: int) -> None:
     weights, by_class = rng.random(1000), np.linspace(0.5, 1.5, n_classes + 1)
     options: dict[str, Any] = {"min_label": 0.01, "random_state": 0}
     with pytest.warns(CoverageWarning):
-        inside = Logistic(**options).fit(X, Q, by_class, weights)
-    outside = Logistic(**options)
-    rows = target_rows(X, Q, weights, block_rows=64)
+        inside = learnt(Logistic(**options), X, Q, by_class, weights)
     calls: list[Any] = []
+    small: dict[str, Any] = {"block_rows": 64, "memory": 2**13, "progress": lambda *call: calls.append(call)}
     with pytest.warns(CoverageWarning, match="positions 2|positions 4"):
-        outside.fit_by_passes(rows, by_class, progress=lambda *call: calls.append(call), memory=2**13)
+        outside = learnt(Logistic(**options), X, Q, by_class, weights, **small)
     assert outside.columns_.tolist() == inside.columns_.tolist() == list(range(n_classes))
     np.testing.assert_allclose(
         outside.predict_all(X, n_classes + 1), inside.predict_all(X, n_classes + 1), atol=2e-3
@@ -97,10 +95,9 @@ def test_bad_rows_in_a_block_are_our_error() -> None:
     X, Q = np.ones((40, 2)), np.tile(np.eye(2), (20, 1))
     X[30, 1] = np.nan
     with pytest.raises(InvalidInputError, match="cannot learn from X"):
-        Logistic().fit_by_passes(target_rows(X, Q), np.ones(2), progress=silent, memory=2**20)
-    rows = target_rows(np.ones((40, 2)), np.tile([1.0, 0.0], (40, 1)))
+        learnt(Logistic(), X, Q, memory=2**10)
     with (
         pytest.warns(CoverageWarning),
         pytest.raises(InvalidInputError, match="one class is too few"),
     ):
-        Logistic().fit_by_passes(rows, np.ones(2), progress=silent, memory=2**20)
+        learnt(Logistic(), np.ones((40, 2)), np.tile([1.0, 0.0], (40, 1)), memory=2**10)

@@ -21,9 +21,8 @@ from scipy.special import softmax
 
 from consilience import Run, SoftLabelClassifier, Unifier, as_teacher, load
 from consilience.exceptions import InvalidInputError
-from consilience.students.model_repository import write_repository
 from consilience.students.ngrams import Ngrams
-from consilience.students.server import ModelServer, ServedModel
+from consilience.students.server import ModelServer, ServedModel, write_repository
 from consilience.students.verify import verify_model
 
 pytest.importorskip("httpx")

@@ -9,54 +9,15 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from tests.students.learning import learnt
 
 from consilience import CoverageWarning, InvalidInputError
-from consilience.kernels.held_out import resample
-from consilience.kernels.linear_model import sharpen, targets
-from consilience.students.expansion import Classifier
-from consilience.students.make import STUDENTS, make_student, named_student
-from consilience.students.soft_label import SoftLabelStudent
-
-Q = np.array([[0.7, 0.295, 0.005], [0.2, 0.2, 0.6], [0.0, 1.0, 0.0]])
-
-
-def test_expansion_keeps_classes_above_the_threshold_and_each_rows_mass() -> None:
-    T = targets(Q, np.ones(3), 0.01)
-    assert np.argwhere(T).tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [1, 2], [2, 1]]
-    np.testing.assert_allclose(T.sum(axis=1), 1.0)
-    np.testing.assert_allclose(T[0, :2], [0.7 / 0.995, 0.295 / 0.995])
-
-
-def test_expansion_keeps_the_most_probable_class_below_any_threshold() -> None:
-    np.testing.assert_allclose(targets(Q, np.ones(3), 0.9), np.eye(3)[[0, 2, 1]])
-
-
-def test_class_weights_multiply() -> None:
-    weights = np.array([1.0, 2.0, 5.0])
-    np.testing.assert_allclose(targets(Q, weights, 0.0), targets(Q, np.ones(3), 0.0) * weights)
-
-
-def test_resampling_is_in_proportion() -> None:
-    weights = np.array([1.0, 0.0, 3.0, 6.0])
-    drawn = resample(weights, np.random.default_rng(0).uniform(size=1000))
-    assert np.abs(np.bincount(drawn, minlength=4) - 100 * weights).max() <= 2
-
-
-def test_sharpening_undoes_a_temperature() -> None:
-    logits = np.random.default_rng(0).normal(size=(5, 4)) * 200
-    softened = np.exp(logits / 3 - (logits / 3).max(axis=1, keepdims=True))
-    softened /= softened.sum(axis=1, keepdims=True)
-    expected = np.exp(logits - logits.max(axis=1, keepdims=True))
-    np.testing.assert_allclose(
-        sharpen(softened, 3.0), expected / expected.sum(axis=1, keepdims=True), atol=1e-12
-    )
-    np.testing.assert_allclose(sharpen(np.array([[1e-200, 3e-200]]), 3.0).sum(), 1.0)
+from consilience.students import Classifier
+from consilience.students.make import make_student, named_student
 
 
 def blobs(random_state: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -81,19 +42,19 @@ def blobs(random_state: int = 0) -> tuple[np.ndarray, np.ndarray]:
 )
 def test_any_classifier_learns_soft_labels(estimator: Any) -> None:
     X, soft = blobs()
-    student = Classifier(estimator, random_state=0).fit(X, soft, np.ones(3))
+    student = learnt(Classifier(estimator, random_state=0), X, soft)
     proba = student.predict_scores(X)
     assert (proba.argmax(axis=1) == soft.argmax(axis=1)).mean() > 0.97
     # it learnt the soft labels, not the argmax of them
     assert 0.55 < proba.max(axis=1).mean() < 0.85
-    again = Classifier(estimator, random_state=0).fit(X, soft, np.ones(3))
+    again = learnt(Classifier(estimator, random_state=0), X, soft)
     np.testing.assert_array_equal(proba, again.predict_scores(X))
 
 
 def test_the_users_estimator_is_left_alone() -> None:
     X, soft = blobs()
     estimator = LogisticRegression()
-    Classifier(estimator).fit(X, soft, np.ones(3))
+    learnt(Classifier(estimator), X, soft)
     assert not hasattr(estimator, "coef_")
 
 
@@ -101,7 +62,7 @@ def test_a_class_without_soft_labels_is_named() -> None:
     X, soft = blobs()
     wide = np.hstack([soft, np.zeros((120, 1))])
     with pytest.warns(CoverageWarning, match=r"1 of 4 classes \(positions 3\)"):
-        student = Classifier(LogisticRegression()).fit(X, wide, np.ones(4))
+        student = learnt(Classifier(LogisticRegression()), X, wide)
     assert student.columns_.tolist() == [0, 1, 2]
 
 
@@ -109,10 +70,10 @@ def test_a_class_without_soft_labels_is_named() -> None:
 def test_a_bad_min_label_is_refused(least: Any) -> None:
     X, soft = blobs()
     with pytest.raises(InvalidInputError, match="min_label"):
-        Classifier(LogisticRegression(), min_label=least).fit(X, soft, np.ones(3))
+        learnt(Classifier(LogisticRegression(), min_label=least), X, soft)
 
 
-@pytest.mark.parametrize("name", sorted(STUDENTS))
+@pytest.mark.parametrize("name", ["boosting", "forest", "logistic", "mlp"])
 def test_named_students_are_fresh_classifiers(name: str) -> None:
     student = named_student(name)
     assert isinstance(student, BaseEstimator)
@@ -134,8 +95,8 @@ def test_an_unknown_name_gets_a_suggestion() -> None:
 
 def test_iterations_are_the_estimators_own() -> None:
     X, soft = blobs()
-    assert Classifier(LogisticRegression()).fit(X, soft, np.ones(3)).n_iter_ > 0
-    assert Classifier(GaussianNB()).fit(X, soft, np.ones(3)).n_iter_ is None
+    assert learnt(Classifier(LogisticRegression()), X, soft).n_iter_ > 0
+    assert learnt(Classifier(KNeighborsClassifier()), X, soft).n_iter_ is None
 
 
 class Positive(ClassifierMixin, BaseEstimator):
@@ -151,7 +112,7 @@ class Positive(ClassifierMixin, BaseEstimator):
 
 def test_without_sample_weights_rows_are_drawn_in_proportion() -> None:
     X, soft = blobs()
-    student = Classifier(Positive(), random_state=0).fit(X, soft, np.array([1.0, 1.0, 4.0]))
+    student = learnt(Classifier(Positive(), random_state=0), X, soft, np.array([1.0, 1.0, 4.0]))
     np.testing.assert_allclose(student.predict_scores(X[:1]), [[1 / 6, 1 / 6, 4 / 6]], atol=0.02)
 
 
@@ -175,21 +136,21 @@ def collision(student: Classifier, X: np.ndarray, Y: np.ndarray) -> float:
 )
 def test_refitting_lowers_the_collision_cross_entropy(estimator: Any) -> None:
     X, Y = ambiguous()
-    plain = Classifier(estimator, random_state=0).fit(X, Y, np.ones(3))
-    ours = Classifier(estimator, loss="collision", random_state=0).fit(X, Y, np.ones(3))
+    plain = learnt(Classifier(estimator, random_state=0), X, Y)
+    ours = learnt(Classifier(estimator, loss="collision", random_state=0), X, Y)
     losses = ours.collision_losses_
     assert 2 <= len(losses) <= 5
-    assert collision(ours, X, Y) == pytest.approx(min(losses), abs=1e-9)
+    assert collision(ours, X, Y) == pytest.approx(min(losses), abs=1e-6)
     assert collision(ours, X, Y) < collision(plain, X, Y) - 0.02
-    assert losses[0] == pytest.approx(collision(plain, X, Y), abs=1e-9)
+    assert losses[0] == pytest.approx(collision(plain, X, Y), abs=1e-6)
 
 
 def test_refitting_weights_rows_by_their_label() -> None:
     """With one-hot labels the collision is Shannon's cross-entropy: weights do the same, refits nothing."""
     X, Y = ambiguous()
     hot, weights = np.eye(3)[Y.argmax(axis=1)], np.array([0.2, 1.0, 3.0])
-    plain = Classifier(LogisticRegression()).fit(X, hot, weights)
-    ours = Classifier(LogisticRegression(), loss="collision").fit(X, hot, weights)
+    plain = learnt(Classifier(LogisticRegression()), X, hot, weights)
+    ours = learnt(Classifier(LogisticRegression(), loss="collision"), X, hot, weights)
     np.testing.assert_allclose(ours.predict_scores(X), plain.predict_scores(X), atol=1e-6)
 
 
@@ -209,8 +170,8 @@ def test_a_worse_refit_is_not_kept() -> None:
             return proba if self.number_ == 1 else proba[:, ::-1]
 
     X, Y = ambiguous()
-    plain = Classifier(LogisticRegression()).fit(X, Y, np.ones(3))
-    student = Classifier(Tired(), loss="collision").fit(X, Y, np.ones(3))
+    plain = learnt(Classifier(LogisticRegression()), X, Y)
+    student = learnt(Classifier(Tired(), loss="collision"), X, Y)
     assert len(fits) == 2  # one refit, and no further after a worse one
     assert student.collision_losses_[1] > student.collision_losses_[0] + 0.1
     assert student.estimator_.number_ == 1
@@ -219,7 +180,7 @@ def test_a_worse_refit_is_not_kept() -> None:
 
 def test_a_misspelt_loss_is_named() -> None:
     with pytest.raises(InvalidInputError, match="Did you mean 'collision'"):
-        Classifier(LogisticRegression(), loss="colision").fit(*ambiguous(), np.ones(3))  # type: ignore[arg-type]
+        learnt(Classifier(LogisticRegression(), loss="colision"), *ambiguous())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "collision"])
@@ -232,9 +193,7 @@ def test_what_a_student_that_learns_soft_labels_gets(loss: Any) -> None:
             self.fit(X, Q.argmax(axis=1))
 
     X, Q = np.array([[0.0], [1.0], [2.0]]), np.array([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]])
-    student = SoftLabelStudent(Careless(), loss=loss).fit(
-        X, Q, np.array([1.0, 2.0]), np.array([3.0, 4.0, 5.0])
-    )
+    student = learnt(Classifier(Careless(), loss=loss), X, Q, np.array([1.0, 2.0]), np.array([3.0, 4.0, 5.0]))
     assert student.predict_scores(X).shape == (3, 2)
     assert given["row_weights"].tolist() == [3.0, 4.0, 5.0]
     assert given["class_weights"].tolist() == [1.0, 2.0]
@@ -245,16 +204,6 @@ def test_what_a_student_that_learns_soft_labels_gets(loss: Any) -> None:
 def test_a_row_of_weight_zero_is_as_good_as_left_out(loss: Any) -> None:
     X, Y = ambiguous()
     weights = np.where(np.arange(len(X)) % 2, 2.0, 0.0)
-    whole = Classifier(LogisticRegression(tol=1e-8), loss=loss).fit(X, Y, np.ones(3), weights)
-    half = Classifier(LogisticRegression(C=2.0, tol=1e-8), loss=loss).fit(X[1::2], Y[1::2], np.ones(3))
+    whole = learnt(Classifier(LogisticRegression(tol=1e-8), loss=loss), X, Y, np.ones(3), weights)
+    half = learnt(Classifier(LogisticRegression(C=2.0, tol=1e-8), loss=loss), X[1::2], Y[1::2])
     np.testing.assert_allclose(whole.predict_scores(X), half.predict_scores(X), atol=1e-3)
-
-
-def test_the_network_of_scikit_learn_does_not_warn_about_epochs_that_are_our_choice() -> None:
-    random = np.random.default_rng(0)
-    X, Q = random.normal(size=(300, 3)), random.dirichlet(np.ones(3), 300)
-    named = make_student("mlp", X=X, random_state=0).fit(X, Q, np.ones(3))
-    assert named.estimator_[-1].n_iter_ == named.estimator_[-1].max_iter
-    # a classifier that the user gave has the user's settings, so there the warning helps
-    with pytest.warns(ConvergenceWarning, match="Maximum iterations"):
-        make_student(named_student("mlp"), X=X, random_state=0).fit(X, Q, np.ones(3))

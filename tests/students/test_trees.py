@@ -10,13 +10,13 @@ import pytest
 from scipy.special import softmax
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from tests.students.learning import learnt
 from tests.students.test_logistic import soft_problem
 
 from consilience import CoverageWarning, InvalidInputError
 from consilience.kernels.linear_model import targets
-from consilience.students.expansion import Classifier
+from consilience.students import Boosting, Classifier, Forest
 from consilience.students.make import make_student
-from consilience.students.trees import Boosting, Forest
 
 NAMES = ("logistic", "forest", "boosting")
 
@@ -32,7 +32,7 @@ def test_a_tree_of_soft_labels_is_scikit_learns_on_weighted_copies(seed: int) ->
     class_weights, row_weights = weights(200, 4, seed)
     student = Forest(min_label=0.05)
     student.unfitted = lambda: DecisionTreeRegressor(max_depth=4, random_state=0)  # type: ignore[method-assign]
-    student.fit(X, Q, class_weights, row_weights)
+    learnt(student, X, Q, class_weights, row_weights)
     T = targets(Q, class_weights, 0.05) * row_weights[:, None]
     rows, labels = np.nonzero(T)
     peer = DecisionTreeClassifier(max_depth=4, random_state=0)
@@ -44,7 +44,7 @@ def test_a_tree_of_soft_labels_is_scikit_learns_on_weighted_copies(seed: int) ->
 def test_boosting_is_a_softmax_of_poisson_regressions(seed: int) -> None:
     X, Q = soft_problem(150, 3, 4, seed)
     class_weights, row_weights = weights(150, 4, seed)
-    student = Boosting(min_label=0.05).fit(X, Q, class_weights, row_weights)
+    student = learnt(Boosting(min_label=0.05), X, Q, class_weights, row_weights)
     T = targets(Q, class_weights, 0.05) * row_weights[:, None]
     mass = T.sum(axis=1)
     rates = [
@@ -67,14 +67,14 @@ def test_soft_labels_are_learnt_and_exported(name: str, n_classes: int) -> None:
     y = np.arange(300) % n_classes
     X = rng.normal(size=(300, 4)) * 0.3 + np.eye(5, 4)[y] * 4
     Q = 0.7 * np.eye(n_classes)[y] + 0.3 / n_classes
-    student = make_student(name, random_state=0).fit(X, Q, np.ones(n_classes))
+    student = learnt(make_student(name, random_state=0), X, Q)
     proba = student.predict_all(X, n_classes)
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)
     assert (proba.argmax(axis=1) == y).mean() > 0.98
     assert abs(proba.max(axis=1).mean() - Q.max()) < 0.07  # the soft labels, not the argmax of them
     session = onnxruntime.InferenceSession(student.to_onnx(X[:5]).SerializeToString())
     np.testing.assert_allclose(session.run(None, {"X": X})[0], proba, atol=1e-5)
-    again = make_student(name, random_state=0).fit(X, Q, np.ones(n_classes))
+    again = learnt(make_student(name, random_state=0), X, Q)
     # threads add up a forest's trees in any order
     np.testing.assert_allclose(again.predict_all(X, n_classes), proba, rtol=1e-12)
 
@@ -86,7 +86,7 @@ def test_rows_of_weight_zero_and_classes_without_labels(name: str) -> None:
     row_weights = np.arange(120) % 2 + 0.0
     X[::2] *= -7
     with pytest.warns(CoverageWarning, match=r"1 of 4 classes \(positions 1\)"):
-        whole = make_student(name, random_state=0).fit(X, Q, np.ones(4), row_weights)
+        whole = learnt(make_student(name, random_state=0), X, Q, np.ones(4), row_weights)
     assert whole.columns_.tolist() == [0, 2, 3]
     proba = whole.predict_all(X, 4)
     assert np.isfinite(proba).all()
@@ -94,7 +94,7 @@ def test_rows_of_weight_zero_and_classes_without_labels(name: str) -> None:
     if name != "logistic":  # it standardizes by all rows
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CoverageWarning)
-            half = make_student(name, random_state=0).fit(X[1::2], Q[1::2], np.ones(4))
+            half = learnt(make_student(name, random_state=0), X[1::2], Q[1::2])
         np.testing.assert_allclose(proba, half.predict_all(X, 4))
 
 
@@ -102,27 +102,27 @@ def test_rows_of_weight_zero_and_classes_without_labels(name: str) -> None:
 def test_boosting_learns_nearly_hard_labels_in_one_softmax(rest: float) -> None:
     X, Q = soft_problem(150, 3, 5, 0)
     nearly = (1 - rest) * np.eye(5)[np.arange(150) % 5] + rest * Q
-    student = Boosting(random_state=0).fit(X, nearly, np.ones(5))
-    copies = Classifier(HistGradientBoostingClassifier(), random_state=0).fit(X, nearly, np.ones(5))
+    student = learnt(Boosting(random_state=0), X, nearly)
+    copies = learnt(Classifier(HistGradientBoostingClassifier(), random_state=0), X, nearly)
     np.testing.assert_allclose(student.predict_all(X, 5), copies.predict_all(X, 5))
-    softer = Boosting(random_state=0).fit(X, Q, np.ones(5)).predict_all(X, 5)
-    assert np.abs(softer - copies.fit(X, Q, np.ones(5)).predict_all(X, 5)).max() > 1e-3
+    softer = learnt(Boosting(random_state=0), X, Q).predict_all(X, 5)
+    assert np.abs(softer - learnt(copies, X, Q).predict_all(X, 5)).max() > 1e-3
 
 
 def test_boosting_with_fewer_rows_than_classes_or_one_class() -> None:
     X, Q = soft_problem(4, 2, 6, 0)
-    assert Boosting(min_label=0).fit(X, Q, np.ones(6)).predict_all(X, 6).shape == (4, 6)
+    assert learnt(Boosting(min_label=0), X, Q).predict_all(X, 6).shape == (4, 6)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CoverageWarning)
         with pytest.raises(InvalidInputError, match="every row has the same class"):
-            Boosting().fit(X, np.eye(6)[[2, 2, 2, 2]], np.ones(6))
-        lonely = Forest().fit(X, np.eye(6)[[2, 2, 2, 2]], np.ones(6))
+            learnt(Boosting(), X, np.eye(6)[[2, 2, 2, 2]])
+        lonely = learnt(Forest(), X, np.eye(6)[[2, 2, 2, 2]])
     np.testing.assert_allclose(lonely.predict_all(X, 6)[:, 2], 1.0)
 
 
 @pytest.mark.parametrize("name", ["forest", "boosting"])
 def test_the_collision_loss_falls_with_refits(name: str) -> None:
     X, Q = soft_problem(150, 3, 3, 1)
-    student = make_student(name, loss="collision", random_state=0).fit(X, Q, np.ones(3))
+    student = learnt(make_student(name, random_state=0).set_params(loss="collision"), X, Q)
     losses: Any = student.collision_losses_
     assert min(losses[1:]) < losses[0]

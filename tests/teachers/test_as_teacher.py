@@ -94,13 +94,6 @@ def test_the_other_members_of_an_object_are_used() -> None:
         assert calls == ["find_head", "release"]
 
 
-def test_a_teacher_can_be_renamed_and_keeps_its_members() -> None:
-    renamed = as_teacher(Own(), name="new", classes=["x", "y"])
-    assert (renamed.name, renamed.classes.tolist()) == ("new", ["x", "y"])
-    assert renamed.embed(X) == "features"
-    assert as_teacher(Own(), name="new").classes.tolist() == ["a", "b"]
-
-
 @pytest.mark.parametrize(
     ("logits", "says"),
     [
@@ -130,12 +123,6 @@ def test_an_error_inside_an_object_of_the_user_is_told_in_its_name() -> None:
     for ask in (as_teacher(Broken()).predict_logits, as_teacher(Broken()).embed):
         with pytest.raises(TeacherError, match=r"'own' failed on X of shape .*KeyError"):
             ask(X)
-
-
-def test_a_renamed_teacher_speaks_under_its_new_name() -> None:
-    old = as_teacher(lambda X: np.zeros((2, 5)), ["a", "b"], "old")
-    with pytest.raises(TeacherError, match="Teacher 'new' returned 5 columns"):
-        as_teacher(old, name="new").predict_logits(X)
 
 
 @pytest.mark.parametrize("classes", [["a"], ["b", "a"], ["a", "a"], [], "ab", [None, "x"]])
@@ -201,13 +188,6 @@ def test_a_foreign_error_is_told_with_the_shape_and_its_cause() -> None:
     assert str(caught.value.at(2, 5)).startswith("Teacher 'broken' (3 of 5) failed")
 
 
-def test_the_empty_batch_does_not_reach_the_model() -> None:
-    def refuse(X: np.ndarray) -> np.ndarray:
-        raise AssertionError
-
-    assert as_teacher(refuse, ["a", "b"]).predict_logits(X[:0]).shape == (0, 2)
-
-
 def test_no_framework_is_imported_for_a_function() -> None:
     code = (
         "import sys; from consilience.teachers import as_teacher; "
@@ -235,13 +215,6 @@ def test_a_function_has_a_fingerprint_when_it_is_given_one() -> None:
     options: dict[str, Any] = {"output": "logits", "fingerprint": "v1"}
     others = [Function(lambda X: X, [c], name, **options).fingerprint for c, name in ("ax", "ba")]
     assert len({marks[0], *others}) == 3  # two functions of one version are not one function
-
-
-def test_a_function_may_have_an_embedding_that_is_a_function() -> None:
-    teacher = as_teacher(lambda X: X, ["a", "b"], output="logits", embed=lambda X: X[:, :1])
-    assert teacher.embed(np.ones((3, 2))).shape == (3, 1)
-    with pytest.raises(TeacherError, match="has embed='layer'; give a function of X"):
-        as_teacher(lambda X: X, ["a", "b"], embed="layer")
 
 
 @pytest.mark.parametrize("option", [{"embed": "layer"}, {"columns": [0]}])

@@ -10,18 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.scoring.ask import observe
 
-from consilience import Card, CrossTaskDistiller, Repository, Run, Unifier, load, rank_teachers
+from consilience import Card, Run, Unifier, load
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import find_card, write_card
-from consilience.labels import LabelSpace
-from consilience.rows import as_rows
-from consilience.scoring.engine import observe, score
-from consilience.scoring.store import ScoreStore
-from consilience.scoring.stream import score_blocks
 from consilience.students.server import ModelServer, ServedModel
 from consilience.teachers import Function, ImagePreprocess, Onnx, Remote, Teacher, Torch, as_teacher
-from consilience.teachers.base import Adapter
 
 torch = pytest.importorskip("torch")
 Image = pytest.importorskip("PIL.Image")
@@ -63,7 +58,7 @@ def network(shape: tuple[int, ...]) -> Any:
 def onnx_file(path: Path, prepare: ImagePreprocess, **card: Any) -> Path:
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxscript")
-    from consilience.students._onnx import module_to_onnx
+    from consilience.students.modules import module_to_onnx
 
     onnx.save(module_to_onnx(network(prepare.row_shape), torch.zeros(2, *prepare.row_shape)), str(path))
     write_card(path.with_suffix(".card.json"), Card(path.stem, CLASSES, "logits", **card))
@@ -107,23 +102,6 @@ def test_every_kind_of_rows(name: str, folder: Path, tmp_path: Path) -> None:
     same = np.stack(pictures(one_size=True))
     np.testing.assert_allclose(teacher.predict_logits(same), teacher.predict_logits(list(same)), atol=1e-6)
     assert teacher.predict_logits([]).shape == (0, 3)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_in_memory_and_streamed_and_stored(
-    name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 8)
-    teacher, space = CASES[name](tmp_path), LabelSpace([CLASSES])
-    source, store = as_rows(folder), ScoreStore(tmp_path / "store")
-    assert source is not None
-    assert source.n_blocks > 2
-    in_memory = score([teacher], space, source.all(None), store=store)
-    np.testing.assert_allclose(in_memory, expected(name), atol=1e-4)
-    # the store knows all rows by their pixels, so the teacher is not asked again
-    monkeypatch.setattr(Adapter, "_look", lambda *_, **__: pytest.fail("asked again"))
-    streamed = [packed for _, packed in score_blocks([teacher], space, source, store=store)]
-    np.testing.assert_array_equal(np.concatenate(streamed), in_memory.astype(np.float32))
 
 
 def test_parts_of_prepared_images_are_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,15 +183,6 @@ def test_a_preprocess_is_one() -> None:
         Function(mean_colours, CLASSES, preprocess={"size": 3})
 
 
-def test_a_teacher_keeps_its_preprocess(tmp_path: Path) -> None:
-    teacher = torch_case(tmp_path)
-    other = as_teacher(teacher, name="other")
-    np.testing.assert_array_equal(other.predict_logits(X), teacher.predict_logits(X))
-    random = teacher.randomised(1)
-    assert random is not None
-    assert random.predict_logits(X).shape == (N, 3)
-
-
 def student() -> Any:
     from consilience.students import Network
 
@@ -269,45 +238,6 @@ def test_a_network_without_preprocess_says_what_to_do() -> None:
         Unifier([function], student=network((3, 8, 8))).fit(X)
 
 
-def test_the_default_student_prepares_images() -> None:
-    function = Function(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
-    unified = Unifier([function], random_state=0).fit(X)
-    assert unified.student_.preprocess.size == (32, 32)
-    assert unified.predict_proba(X).shape == (N, 3)
-
-
-def test_rank_and_distil() -> None:
-    good = Function(mean_colours, CLASSES, name="good", output="logits", preprocess=SQUASH)
-    poor = Function(
-        lambda rows: np.sin(1e3 * mean_colours(rows)),
-        CLASSES,
-        name="poor",
-        output="logits",
-        preprocess=SQUASH,
-    )
-    assert rank_teachers([poor, good], X, Y, metric="leep").scored_teachers()[0][0] == "good"
-    distilled = CrossTaskDistiller([good], student=student(), random_state=0).fit(X, Y)
-    assert distilled.predict(X).shape == (N,)
-
-
-def test_a_repository_applies_the_preprocess(tmp_path: Path) -> None:
-    models = Repository(tmp_path / "models")
-    path = onnx_file(tmp_path / "net.onnx", PREPARE)
-    entry = models.add(path, name="given", preprocess=PREPARE)
-    assert entry.preprocess == PREPARE.to_dict()
-    models.add(onnx_file(tmp_path / "carded.onnx", PREPARE, preprocess=PREPARE))
-    models.add(path, name="plain")
-    for name in ("given", "carded"):
-        found = as_teacher(models.path(name)).predict_logits(X)
-        np.testing.assert_allclose(found, expected("onnx"), atol=1e-5)
-    assert {one.name for one in models.list(like=X)} == {"given", "carded"}
-    assert {one.name for one in models.list(like=PREPARE(X))} == {"plain"}
-    with pytest.raises(InvalidInputError, match="the unknown key 'note'"):
-        models.add(path, name="other", preprocess={"size": 12, "note": "by hand"})
-    with pytest.raises(InvalidInputError, match="Reference rows that are images must have one size"):
-        models.set_reference(X)
-
-
 def test_a_server_that_names_no_preprocess_that_we_know(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -324,17 +254,3 @@ def test_a_server_that_names_no_preprocess_that_we_know(
         as_teacher(server.url)
     server.shutdown()
     server.server_close()
-
-
-@pytest.mark.slow
-def test_ray_workers_read_and_prepare_images(folder: Path, tmp_path: Path, ray_cluster: Any) -> None:
-    from consilience.run import Run
-    from consilience.scoring import score_blocks
-
-    source = as_rows(folder)
-    assert source is not None
-    teachers = [torch_case(tmp_path), onnx_case(tmp_path)]
-    space = LabelSpace([CLASSES, CLASSES])
-    run = Run(engine="ray", engine_options={"timeout": 120.0, "workers": 1})
-    found = np.concatenate([part for _, part in score_blocks(teachers, space, source, run)])
-    np.testing.assert_allclose(found, np.hstack([expected("torch"), expected("onnx")]), atol=1e-4)

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 from tests.teachers.model_folders import (
-    CLASSES,
     TEXTS,
     WORDS,
     change_json,
@@ -25,11 +24,8 @@ from tests.teachers.model_folders import (
     text_folder,
 )
 
-from consilience import Card, LabelSpace, Repository, Run, Unifier, as_teacher, rank_teachers
+from consilience import Repository, Unifier, as_teacher
 from consilience.exceptions import ConsilienceError, InvalidInputError, TeacherError
-from consilience.files.card import find_folder_card, write_card
-from consilience.rows import as_rows
-from consilience.scoring import observe, score
 from consilience.teachers import ImagePreprocess, ModelFolder, encode_sentences, save_sentence_head
 from consilience.teachers.folders import Folder, kind_of
 
@@ -81,19 +77,6 @@ def test_other_paths_are_no_hub_names(name: str, tmp_path: Path, monkeypatch: py
     with pytest.raises(TeacherError, match=r"a teacher's file ends in .*, or it is a model folder") as caught:
         as_teacher(name)
     assert "\x1b" not in str(caught.value)
-
-
-def test_a_card_lies_next_to_the_folder_or_in_it(tmp_path: Path) -> None:
-    path = tmp_path / "birds-1.5"
-    path.mkdir()
-    assert find_folder_card(path) is None
-    write_card(path / "model.card.json", Card("inside", ("a", "b")))
-    assert find_folder_card(path) == Card("inside", ("a", "b"))
-    write_card(tmp_path / "birds-1.5.card.json", Card("beside", ("a", "b")))
-    assert find_folder_card(path) == Card("beside", ("a", "b"))
-    write_card(tmp_path / "birds-1.5.card.json", Card("beside", ("a", "b"), sha256="0" * 64))
-    with pytest.raises(InvalidInputError, match="belongs to one file and not to the folder"):
-        find_folder_card(path)
 
 
 def test_it_is_loaded_when_it_is_asked_and_not_sent(bert: tuple[Path, Any, Any]) -> None:
@@ -198,45 +181,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*words: Any) -> Any:
-    pytest.importorskip("typer")
-    from typer.testing import CliRunner
+    pytest.importorskip("click")
+    from click.testing import CliRunner
 
-    from consilience.cli.commands import app
+    from consilience.cli.app import app
 
     return CliRunner().invoke(app, list(map(str, words)))
-
-
-def test_inspect_shows_folders(models: Path, tmp_path: Path) -> None:
-    result = run("inspect", f"{models}/insects/", models / "farm-1.5", models / "pictures", "--json")
-    assert result.exit_code == 0, result.output
-    view = json.loads(result.stdout)["teachers"]
-    assert [one["name"] for one in view] == ["insects", "farm-1.5", "pictures"]
-    assert [one["inputs"][0]["dtype"] for one in view] == ["text", "text", "image"]
-    path = Path(shutil.copytree(models / "insects", tmp_path / "insects"))
-    change_json(path / "config.json", id2label=..., num_labels=3)
-    result = run("inspect", path)
-    assert result.exit_code == 2
-    assert "Give --classes one name" in " ".join(result.output.split())
-    assert run("inspect", path, "--classes", "insects=ant,bee,cow").exit_code == 0
-
-
-@pytest.mark.parametrize("name", ["farm-1.5", "pictures"])
-def test_the_command_scores_with_a_folder(models: Path, name: str, tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image")
-    X: Any = ROWS if name == "farm-1.5" else [*images(3), *images(2, 12, 9)]
-    data = tmp_path / ("rows.txt" if name == "farm-1.5" else "images")
-    if name == "farm-1.5":
-        data.write_text("\n".join(ROWS))
-    else:
-        data.mkdir()
-        for i, pixels in enumerate(X):
-            image.fromarray(pixels).save(data / f"{i}.png")
-    out = tmp_path / "scores.npz"
-    result = run("score", "--teacher", models / name, "--data", data, "--out", out, "--quiet")
-    assert result.exit_code == 0, result.output
-    expected = as_teacher(models / name)
-    assert as_teacher(out).classes.tolist() == expected.classes.tolist()
-    np.testing.assert_allclose(as_teacher(out).predict_logits(X), expected.predict_logits(X), atol=1e-4)
 
 
 def test_folders_are_unified_and_the_card_names_them(models: Path, tmp_path: Path) -> None:
@@ -250,20 +200,6 @@ def test_folders_are_unified_and_the_card_names_them(models: Path, tmp_path: Pat
     other = Path(shutil.copytree(models / "insects", tmp_path / "insects"))
     (other / "notes.txt").write_text("another")
     assert not verify_model(tmp_path / "unified.npz", teachers=[other]).passed
-
-
-def test_folders_are_ranked(models: Path) -> None:
-    ranking = rank_teachers([models / "insects", models / "farm-1.5"], ROWS, ["left", "right"] * 30)
-    names = sorted(name for name, _, score in ranking.scored_teachers() if np.isfinite(score))
-    assert names == ["farm-1.5", "insects"]
-
-
-def test_a_cache_remembers_a_folder(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Run(cache=tmp_path / "cache")
-    first = observe(as_teacher(models / "insects"), ROWS, kept, embeddings=False)
-    monkeypatch.setattr(ModelFolder, "_ready", lambda *_: pytest.fail("the folder was loaded again"))
-    again = observe(as_teacher(models / "insects"), ROWS, kept, embeddings=False)
-    np.testing.assert_array_equal(first.logits, again.logits)
 
 
 @pytest.mark.parametrize("name", ["insects", "farm-1.5", "pictures"])
@@ -286,35 +222,3 @@ def test_a_repository_holds_a_folder(models: Path, name: str, tmp_path: Path) ->
     weights = repository.path(name) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     assert [one.problem for one in repository.verify().findings] == ["damaged"]
-
-
-def test_a_repository_keeps_the_card_and_the_given_classes(models: Path, tmp_path: Path) -> None:
-    source = Path(shutil.copytree(models / "insects", tmp_path / "insects"))
-    change_json(source / "config.json", id2label={"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"})
-    repository = Repository(tmp_path / "shelf")
-    repository.add(source, CLASSES, "given")
-    assert repository["given"].classes.tolist() == CLASSES
-    card = Card("carded", ("x", "y", "z"), description="of a card", details={"a": 1})
-    write_card(source / "model.card.json", card)
-    repository.add(source, name="carded")
-    assert repository.show("carded").description == "of a card"
-    assert repository["carded"].classes.tolist() == ["x", "y", "z"]
-    assert find_folder_card(repository.path("carded")).details["a"] == 1
-    assert not repository.verify().findings
-
-
-def test_a_repository_searches_folders_of_texts(models: Path, tmp_path: Path) -> None:
-    repository = Repository(tmp_path / "shelf")
-    repository.set_reference(ROWS)
-    repository.add(models / "farm-1.5")
-    repository.add(models / "insects")
-    found = repository.search(ROWS[:30], ["left", "right"] * 15, top=1)
-    assert len(found.scored_teachers()) == 1
-
-
-@pytest.mark.slow
-def test_ray_workers_load_a_folder_from_its_path(models: Path, ray_cluster: Any) -> None:
-    teacher, run = as_teacher(models / "farm-1.5"), Run(engine="ray", engine_options={"workers": 1})
-    found = score([teacher], LabelSpace([["bee", "cow", "dog"]]), as_rows(np.array(ROWS)), run)
-    assert teacher._loaded is None  # the driver did not load it
-    np.testing.assert_allclose(found, teacher.predict_logits(ROWS), atol=1e-4)

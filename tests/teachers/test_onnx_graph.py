@@ -19,13 +19,13 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     StackingClassifier,
 )
-from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC, LinearSVC
+from sklearn.svm import LinearSVC
 
 from consilience.exceptions import TeacherError
 from consilience.teachers import as_teacher
@@ -66,14 +66,6 @@ def test_classes_of_what_skl2onnx_writes(
     assert teacher.classes.tolist() == sorted(names)
     proba = softmax(teacher.predict_logits(X), axis=1)
     np.testing.assert_allclose(proba, model.predict_proba(X), atol=2e-4)
-
-
-@pytest.mark.parametrize("model", [SVC(), SGDClassifier(random_state=0)], ids=["SVC", "SGD"])
-def test_margins_called_probabilities(model: ClassifierMixin, convert: Make) -> None:
-    model.fit(X, np.array(["kiwi", "fig", "pear"])[Y])
-    teacher = as_teacher(convert(model, X[:1], options={"zipmap": False}))
-    assert teacher.classes.tolist() == ["fig", "kiwi", "pear"]
-    np.testing.assert_allclose(teacher.predict_logits(X), model.decision_function(X), atol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import pytest
 
 from consilience.exceptions import TeacherError, UnsafeFileError
 from consilience.files import arrays
-from consilience.files.card import Card, card_path, write_card
 from consilience.teachers import HardLabels, as_teacher
 
 X = np.zeros((4, 1))
@@ -82,16 +81,6 @@ def test_smoothing_is_the_documented_one() -> None:
 def test_wrong_labels(labels: Any, classes: Any, message: str) -> None:
     with pytest.raises(TeacherError, match=re.escape(message)):
         as_teacher(np.array(labels, dtype=object), classes)
-
-
-def test_labels_of_which_all_abstain() -> None:
-    assert np.isnan(as_teacher([None] * 4, CLASSES).predict_logits(X)).all()
-
-
-def test_scores_can_abstain() -> None:
-    scores = PROBA.copy()
-    scores[1] = np.nan
-    assert code(as_teacher(scores, CLASSES).predict_logits(X)) == [0, -1, 0, 2]
 
 
 @pytest.mark.parametrize(
@@ -173,50 +162,11 @@ def test_tensors_of_types_and_layouts_that_numpy_lacks() -> None:
         np.testing.assert_array_equal(logits, [[4.0, 1.0, -2.0]] * 4)
 
 
-class Polars:
-    """Looks like a polars Series or DataFrame: no `ndim` of a Series' own, no options of `to_numpy`."""
-
-    def __init__(self, values: Any, columns: list[str] | None = None) -> None:
-        self._values = values
-        self.shape = np.shape(values)
-        if columns is not None:
-            self.columns = columns
-
-    def to_numpy(self) -> np.ndarray:
-        return np.asarray(self._values)
-
-    def to_list(self) -> list[Any]:
-        return list(self._values)
-
-    def __getitem__(self, key: str) -> Polars:
-        return Polars([row[0] for row in self._values])
-
-
-def test_polars_series_and_frames() -> None:
-    assert code(as_teacher(Polars(["b", None, "a", "b"])).predict_logits(X)) == [1, -1, 0, 1]
-    frame = Polars([["b"], [None], ["a"], ["b"]], ["label"])
-    assert code(as_teacher(frame).predict_logits(X)) == [1, -1, 0, 1]
-    teacher = as_teacher(Polars(PROBA, CLASSES))
-    assert teacher.classes.tolist() == CLASSES
-    np.testing.assert_allclose(np.exp(teacher.predict_logits(X)), PROBA, atol=2e-6)
-
-
 def test_real_polars() -> None:
     polars = pytest.importorskip("polars")
     assert code(as_teacher(polars.Series(["b", None, "a", "b"])).predict_logits(X)) == [1, -1, 0, 1]
     teacher = as_teacher(polars.DataFrame(PROBA, schema=CLASSES))
     np.testing.assert_allclose(np.exp(teacher.predict_logits(X)), PROBA, atol=2e-6)
-
-
-def test_masked_rows_abstain() -> None:
-    mask = np.zeros((4, 3), dtype=bool)
-    mask[1] = True
-    expected = [0, -1, 2, 1]
-    scores = np.ma.masked_array(np.eye(3)[[0, 1, 2, 1]], mask)
-    assert code(as_teacher(scores, CLASSES).predict_logits(X)) == expected
-    assert code(as_teacher(lambda rows: scores, CLASSES).predict_logits(X)) == expected
-    labels = np.ma.masked_array(["a", "b", "c", "b"], mask[:, 0])
-    assert code(as_teacher(labels, CLASSES).predict_logits(X)) == expected
 
 
 @pytest.mark.parametrize(
@@ -230,20 +180,6 @@ def test_masked_rows_abstain() -> None:
 def test_scores_that_are_no_numbers(scores: Any, says: str) -> None:
     with pytest.raises(TeacherError, match=says):
         as_teacher(scores, CLASSES, output="logits").predict_logits(X)
-
-
-def test_npy_takes_classes_and_output_from_its_card(tmp_path: Path) -> None:
-    np.save(tmp_path / "p.npy", PROBA)
-    write_card(card_path(tmp_path / "p.npy"), Card("carded", CLASSES, output="logits"))
-    teacher = as_teacher(tmp_path / "p.npy")
-    assert (teacher.name, teacher.classes.tolist()) == ("carded", CLASSES)
-    np.testing.assert_array_equal(teacher.predict_logits(X), PROBA)
-    assert as_teacher(tmp_path / "p.npy", name="mine").name == "mine"
-
-
-def test_npy_of_labels(tmp_path: Path) -> None:
-    np.save(tmp_path / "l.npy", np.array(["a", "c", "a", "b"]))
-    assert code(as_teacher(tmp_path / "l.npy").predict_logits(X)) == [0, 2, 0, 1]
 
 
 class Boom:
@@ -278,22 +214,10 @@ def test_broken_files(suffix: str, content: bytes, tmp_path: Path) -> None:
         as_teacher(path, CLASSES)
 
 
-def test_a_truncated_file_and_a_folder(tmp_path: Path) -> None:
-    np.save(tmp_path / "cut.npy", PROBA)
-    data = (tmp_path / "cut.npy").read_bytes()
-    (tmp_path / "cut.npy").write_bytes(data[:-8])
-    with pytest.raises(TeacherError, match="'cut' cannot be read"):
-        as_teacher(tmp_path / "cut.npy", CLASSES)
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "folder.npy").mkdir()
     with pytest.raises(UnsafeFileError, match="is not a regular file"):
         as_teacher(tmp_path / "folder.npy", CLASSES)
-
-
-def test_an_archive_under_another_name(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", logits=PROBA)
-    (tmp_path / "a.npz").rename(tmp_path / "a.npy")
-    with pytest.raises(TeacherError, match="cannot be read"):
-        as_teacher(tmp_path / "a.npy", CLASSES)
 
 
 def test_npz_keys(tmp_path: Path) -> None:
@@ -374,13 +298,6 @@ def test_embeddings_next_to_an_array_of_scores() -> None:
     assert as_teacher(["a", "b", "a", "a"], embed=rows.tolist()).embed(rows).shape == (4, 3)
     with pytest.raises(TeacherError, match="has embed='layer'; give an array"):
         as_teacher(np.full((4, 2), 0.5), ["a", "b"], embed="layer")
-
-
-def test_centres_on_the_card_of_scores(tmp_path: Path) -> None:
-    for name, write in (("a.npy", np.save), ("b.npz", lambda path, scores: np.savez(path, proba=scores))):
-        write(tmp_path / name, np.full((4, 2), 0.5))
-        write_card(card_path(tmp_path / name), Card("c", ["x", "y"], centres=[[1, 2, 3], [4, 5, 6]]))
-        assert as_teacher(tmp_path / name).class_centres.tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
 class Series:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.special import softmax
+from tests.scoring.ask import observe
 from tests.teachers.remote_server import Server, X, check, output, proba_of, serving
 
 from consilience.exceptions import ScoringError, TeacherError
-from consilience.scoring.engine import observe
-from consilience.scoring.files import write_scores
+from consilience.scoring.blocks import write_scores
 from consilience.teachers import Remote, as_teacher, remote
 from consilience.teachers import remote_http as http
 
@@ -166,20 +166,6 @@ class TestFaults:
         for file in (tmp_path / "cache").rglob("*"):
             if file.is_file():
                 assert b"127.0.0.1" not in file.read_bytes()
-
-    def test_a_restart_with_another_model_is_seen(self, url: str, zoo: Server) -> None:
-        teacher = as_teacher(url)
-
-        def restart(handler: Any, request: Any) -> bool:
-            if request is None or zoo.infers > 1:
-                return False
-            zoo.model["platform"] = "other"
-            handler.send(503, b"")
-            return True
-
-        zoo.fault = restart
-        with pytest.raises(TeacherError, match="metadata have changed"):
-            teacher.predict_logits(X[:5])
 
 
 class TestSecrets:

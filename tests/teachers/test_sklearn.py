@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
-from scipy.special import softmax
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -31,12 +28,6 @@ def labels(k: int) -> np.ndarray:
 def test_an_unfitted_model(model: BaseEstimator) -> None:
     with pytest.raises(TeacherError, match=r"is not fitted\. Call fit before"):
         as_teacher(model, classes=[0, 1])
-
-
-def test_an_unfitted_booster() -> None:
-    lightgbm = pytest.importorskip("lightgbm")
-    with pytest.raises(TeacherError, match="'LGBMClassifier' is not fitted"):
-        as_teacher(lightgbm.LGBMClassifier())
 
 
 @pytest.mark.parametrize("k", [3, 4])
@@ -64,14 +55,6 @@ def test_one_vs_one_columns_of_an_unknown_class_are_refused() -> None:
         as_teacher(Pairs()).predict_logits(X)
 
 
-def test_a_search_is_its_best_model() -> None:
-    search = GridSearchCV(SVC(), {"decision_function_shape": ["ovo"]}, cv=2).fit(X, labels(3))
-    with pytest.raises(TeacherError, match="'GridSearchCV' gives a margin per pair"):
-        as_teacher(search)
-    search = GridSearchCV(LogisticRegression(), {"C": [1.0]}, cv=2).fit(X, labels(3))
-    np.testing.assert_allclose(softmax(as_teacher(search).predict_logits(X), axis=1), search.predict_proba(X))
-
-
 def test_logits_prefer_the_decision_function() -> None:
     model = LogisticRegression().fit(X, labels(3))
     logits = as_teacher(model, output="logits").predict_logits(X)
@@ -96,12 +79,6 @@ def test_classes_rename_columns() -> None:
         as_teacher(model, ["a", "b"])
     with pytest.raises(TeacherError, match="in another order"):
         as_teacher(model, [2, 1, 0])
-
-
-def test_data_frames_reach_the_model_as_they_are() -> None:
-    frame = pd.DataFrame(X, columns=["u", "v", "w"])
-    model = LogisticRegression().fit(frame, labels(2))
-    assert as_teacher(model).predict_logits(frame[:5]).shape == (5, 2)  # a bare array would warn
 
 
 def test_several_outputs_are_refused() -> None:
@@ -134,23 +111,6 @@ def test_a_model_without_fit_is_taken_at_its_word() -> None:
     assert as_teacher(Duck(), ["a", "b"]).predict_logits(X).shape == (40, 2)
     with pytest.raises(TeacherError, match="without classes_"):
         as_teacher(Duck())
-
-
-def test_learnt_classes_prove_a_fit() -> None:
-    class Foreign:
-        """Boosting libraries keep their state elsewhere than scikit-learn looks for it."""
-
-        def fit(self, X: np.ndarray, y: np.ndarray) -> Foreign:
-            return self
-
-        @property
-        def classes_(self) -> np.ndarray:
-            return np.array(["a", "b"])
-
-        def predict_proba(self, X: np.ndarray) -> np.ndarray:
-            return np.full((len(X), 2), 0.5)
-
-    assert as_teacher(Foreign()).predict_logits(X).shape == (40, 2)
 
 
 @pytest.mark.parametrize("seed", range(3))

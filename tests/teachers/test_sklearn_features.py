@@ -112,14 +112,6 @@ def test_a_step_of_a_pipeline_can_be_named() -> None:
     assert as_teacher(linear, embed="standardscaler").class_weights is None
 
 
-def test_a_function_of_x() -> None:
-    teacher = as_teacher(RandomForestClassifier(3, random_state=0).fit(X, Y), embed=lambda rows: rows[:, :2])
-    np.testing.assert_array_equal(teacher.observe(X).embeddings, X[:, :2])
-    assert teacher.fingerprint is None
-    with pytest.raises(TeacherError, match="has embed=3; give the name of a pipeline's step, or a function"):
-        as_teacher(LogisticRegression().fit(X, Y), embed=3)
-
-
 def test_sparse_rows_are_made_dense_unless_they_are_very_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     model = LogisticRegression().fit(sp.csr_array(X), Y)
     teacher = as_teacher(model)
@@ -138,13 +130,6 @@ def test_a_binary_model_has_a_row_per_class() -> None:
     np.testing.assert_allclose(weights, np.vstack([-model.coef_, model.coef_]) / 2)
     proba = expit(X @ (weights[1] - weights[0]) + model.intercept_)
     np.testing.assert_allclose(proba, model.predict_proba(X)[:, 1])
-
-
-def test_a_fingerprint_changes_with_the_fit() -> None:
-    first = as_teacher(LogisticRegression().fit(X, Y)).fingerprint
-    assert first == as_teacher(LogisticRegression().fit(X, Y)).fingerprint
-    assert first != as_teacher(LogisticRegression(C=2).fit(X, Y)).fingerprint
-    assert first != as_teacher(LogisticRegression().fit(X[1:], Y[1:])).fingerprint
 
 
 def test_a_model_that_cannot_be_hashed_has_no_fingerprint() -> None:

@@ -44,10 +44,7 @@ from sklearn.preprocessing import (
 )
 from sklearn.svm import SVC, LinearSVC
 
-from consilience import Card, Repository
 from consilience.exceptions import ConsilienceError, TeacherError, UnsafeFileError
-from consilience.files.card import write_card
-from consilience.scoring.engine import observe
 from consilience.teachers import as_teacher
 from consilience.teachers.sklearn import ESTIMATORS
 
@@ -159,34 +156,6 @@ def test_the_page_about_safety_lists_every_type() -> None:
     for name in ESTIMATORS:
         kind = name.rpartition(".")[2]
         assert f"`{kind}`" in page or kind.startswith("_") or kind.endswith("Optimizer"), kind
-
-
-def test_classes_of_the_caller_and_of_the_card(tmp_path: Path) -> None:
-    path = saved(linear(), tmp_path)
-    assert as_teacher(path, ["a", "b", "c"]).classes.tolist() == ["a", "b", "c"]
-    write_card(tmp_path / "model.card.json", Card("zoo", ["x", "y", "z"]))
-    teacher = as_teacher(path)
-    assert (teacher.name, teacher.classes.tolist()) == ("zoo", ["x", "y", "z"])
-
-
-def test_fingerprint_and_store(tmp_path: Path) -> None:
-    path = saved(linear(), tmp_path)
-    other = saved(LogisticRegression(C=0.1), tmp_path, name="other")
-    prints = [as_teacher(one).fingerprint for one in (path, path, other)]
-    assert prints[0] == prints[1]
-    assert None not in prints
-    assert prints[0] != prints[2]
-    first = observe(as_teacher(path), X, store=tmp_path / "store").logits
-    np.testing.assert_array_equal(observe(as_teacher(path), X, store=tmp_path / "store").logits, first)
-
-
-def test_a_repository_holds_it(tmp_path: Path) -> None:
-    path = saved(make_pipeline(StandardScaler(), linear()), tmp_path)
-    models = Repository(tmp_path / "models")
-    entry = models.add(path, name="zoo")
-    assert (entry.kind, entry.classes) == ("skops", ("ant", "bee", "cow"))
-    found = as_teacher(models.path("zoo")).predict_logits(X)
-    np.testing.assert_array_equal(found, as_teacher(path).predict_logits(X))
 
 
 def shout(rows: Any) -> Any:

@@ -27,13 +27,6 @@ def test_a_file_says_which_of_the_two_it_is(model: Ngrams, tmp_path: Path) -> No
     assert as_teacher(tmp_path / "outputs.npz").predict_logits([0, 1]).shape == (2, 3)
 
 
-def test_the_fingerprint_is_of_the_file(model: Ngrams, tmp_path: Path) -> None:
-    first = as_teacher(model.save(tmp_path / "model.npz"))
-    other = as_teacher(model.save(tmp_path / "other.npz", temperature=1.5))
-    again = as_teacher(model.save(tmp_path / "again.npz"))
-    assert first.fingerprint == again.fingerprint != other.fingerprint
-
-
 def test_what_cannot_be_used_is_refused(model: Ngrams, tmp_path: Path) -> None:
     path = model.save(tmp_path / "model.npz")
     with pytest.raises(TeacherError, match="gives logits; drop output='labels'"):
@@ -67,10 +60,3 @@ def test_a_model_in_memory_is_the_teacher_that_its_file_is(model: Ngrams, tmp_pa
     assert teacher.fingerprint == as_teacher(again).fingerprint != as_teacher(other).fingerprint
     with pytest.raises(TeacherError, match="is not fitted"):
         as_teacher(Ngrams())
-
-
-def test_a_function_may_embed_instead(model: Ngrams, tmp_path: Path) -> None:
-    teacher = as_teacher(model.save(tmp_path / "model.npz"), embed=lambda X: [[len(x)] for x in X])
-    assert teacher.embed(["ka", "k"]).tolist() == [[2.0], [1.0]]
-    assert teacher.class_weights is None
-    np.testing.assert_array_equal(teacher.observe(["ka"]).logits, teacher.predict_logits(["ka"]))

@@ -93,19 +93,6 @@ def test_grey_networks_get_grey_images(timm: Any, tmp_path: Path) -> None:
     assert as_teacher(tmp_path / "net").predict_logits(X).shape == (4, 3)
 
 
-def test_the_fingerprint_is_of_the_files(timm: Any, tmp_path: Path) -> None:
-    write_folder(tmp_path / "net", timm)
-    first = as_teacher(tmp_path / "net")
-    known = first.fingerprint
-    assert known is not None
-    assert ModelFolder(tmp_path / "net", preprocess=ImagePreprocess(16)).fingerprint != known
-    random = first.randomised(0)
-    assert random is not None
-    assert random.fingerprint != known
-    (tmp_path / "net" / "config.json").write_text("{}", encoding="utf-8")
-    assert first.fingerprint is None  # it still answers as the old files said
-
-
 @pytest.mark.parametrize(
     ("config", "message"),
     [
@@ -194,22 +181,3 @@ def test_as_the_real_library_does_it(architecture: str, about: dict[str, Any], t
     np.testing.assert_allclose(seen.logits, expected, atol=1e-4)
     np.testing.assert_allclose(seen.embeddings, features, atol=1e-4)
     assert teacher.class_weights is not None
-
-
-@pytest.mark.parametrize(
-    ("architecture", "options"),
-    [("test_resnet", {"global_pool": "max"}), ("test_vit", {}), ("test_vit", {"img_size": 96})],
-)
-def test_a_folder_that_the_real_library_wrote(
-    architecture: str, options: dict[str, Any], tmp_path: Path
-) -> None:
-    timm = real_timm()
-    network = timm.create_model(architecture, num_classes=3, **options).eval()
-    timm.models.save_for_hf(
-        network, tmp_path / "net", model_config={"label_names": CLASSES}, safe_serialization=True
-    )
-    teacher = as_teacher(tmp_path / "net")
-    side = options.get("img_size", 160)
-    assert teacher.preprocess.size == (side, side)
-    expected = logits_of(network, teacher.preprocess(X))
-    np.testing.assert_allclose(teacher.predict_logits(X), expected, atol=1e-4)

@@ -44,21 +44,6 @@ def test_the_head_is_the_last_to_run_not_the_last_to_be_defined() -> None:
     np.testing.assert_array_equal(teacher.class_weights, module.head.weight.detach().numpy())
 
 
-def test_a_layer_that_runs_twice_is_taken_at_its_last_run() -> None:
-    layer = nn.Linear(3, 3)
-    module = nn.Sequential(nn.Linear(4, 3), layer, nn.Tanh(), layer)
-    np.testing.assert_allclose(as_teacher(module, CLASSES).embed(X), run(module[:3]), atol=1e-6)
-
-
-@pytest.mark.parametrize("last", [nn.Softmax(dim=1), nn.Identity(), nn.Sequential(nn.Dropout(0.5))])
-def test_what_follows_the_head_does_not_matter(last: Any) -> None:
-    module = nn.Sequential(nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 3), last)
-    output = "probabilities" if isinstance(last, nn.Softmax) else "auto"
-    teacher = as_teacher(module, CLASSES, output=output)
-    np.testing.assert_allclose(teacher.embed(X), run(module[:2]), atol=1e-6)
-    assert teacher.class_weights.shape == (3, 7)
-
-
 def test_a_module_that_writes_into_the_embedding_afterwards() -> None:
     class Careless(nn.Module):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
@@ -212,20 +197,6 @@ def test_a_fingerprint_changes_with_the_model_and_with_nothing_else() -> None:
     assert mark() != leaky
 
 
-def test_a_setting_of_ones_own_module_is_part_of_its_fingerprint() -> None:
-    class Scaled(nn.Module):  # type: ignore[misc,name-defined]
-        def __init__(self, factor: float) -> None:
-            super().__init__()
-            self.layer, self.factor = nn.Linear(4, 3), factor
-
-        def forward(self, x: Any) -> Any:
-            return self.layer(x) * self.factor
-
-    one, other = Scaled(1.0), Scaled(2.0)
-    other.load_state_dict(one.state_dict())
-    assert as_teacher(one, CLASSES).fingerprint != as_teacher(other, CLASSES).fingerprint
-
-
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_compiled_modules_have_a_fingerprint_and_no_embedding() -> None:
     module = nn.Sequential(nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 3)).eval()
@@ -296,19 +267,6 @@ def test_what_cannot_be_compared_leaves_no_fingerprint() -> None:
     assert marks(Held(i for i in range(3))) == [None]
 
 
-def test_buffers_that_are_not_saved_and_hooks_count() -> None:
-    def made(value: float) -> Any:
-        module = Held(None)
-        module.register_buffer("mask", torch.tensor(value), persistent=False)
-        return module
-
-    first, again, other, hooked = (made(value) for value in (1.0, 1.0, 5.0, 1.0))
-    hooked.register_forward_hook(lambda part, inputs, output: output * 2)
-    found = marks(first, again, other, hooked)
-    assert found[0] == found[1]
-    assert len(set(found)) == 3
-
-
 CODE = """
 from torch import nn
 FACTOR = {0}
@@ -340,23 +298,6 @@ def test_the_code_that_a_module_runs_is_part_of_its_fingerprint(place: int) -> N
     first, again, other = marks(written(*values), written(*values), written(*changed))
     assert first is not None
     assert first == again != other
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-def test_attributes_of_a_compiled_module_count() -> None:
-    first, again, other = (torch.jit.script(Scaled(value)) for value in (1.0, 1.0, 5.0))
-    found = marks(first, again, other)
-    assert found[0] == found[1] != found[2]
-
-
-class Scaled(nn.Module):  # type: ignore[misc,name-defined]
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.layer, self.factor = nn.Linear(4, 3), factor
-
-    def forward(self, x):  # type: ignore[no-untyped-def]
-        return self.layer(x) * self.factor
 
 
 @pytest.mark.parametrize(
@@ -393,10 +334,3 @@ def test_the_kind_of_a_named_layer_tells_where_its_features_are(embed: str, axes
     until = int(embed[0]) + (not embed.endswith("input"))
     expected = run(module[:until], images).mean(axis=axes)
     np.testing.assert_allclose(as_teacher(module, CLASSES, embed=embed).embed(images), expected, atol=1e-5)
-
-
-def test_a_convolution_over_time_is_averaged_over_time() -> None:
-    waves = np.random.default_rng(0).normal(size=(6, 1, 9)).astype(np.float32)
-    module = nn.Sequential(nn.Conv1d(1, 4, 1), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(4, 3))
-    found = as_teacher(module, CLASSES, embed="0").embed(waves)
-    np.testing.assert_allclose(found, run(module[:1], waves).mean(axis=2), atol=1e-5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,10 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, PolynomialFeatures, StandardScaler
-from sklearn.svm import LinearSVC
 from tests.teachers.model_folders import CLASSES, TEXTS, change_json, sentence_folder
 
 from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
-from consilience.files.card import Card, write_card
-from consilience.teachers import as_teacher, encode_sentences, save_sentence_head
+from consilience.teachers import as_teacher, encode_sentences, save_sentence_head, transformers
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -123,15 +120,6 @@ def test_a_saved_head_says_what_the_model_says(folder: Path, model: Any, labels:
     np.testing.assert_allclose(bias, np.broadcast_to(bias[:1], bias.shape), atol=1e-4)
 
 
-def test_margins_are_logits(folder: Path) -> None:
-    model = fitted(LinearSVC())
-    save_sentence_head(folder, model, ["x", "y", "z"])
-    teacher = as_teacher(folder)
-    assert teacher.classes.tolist() == ["x", "y", "z"]
-    expected = model.decision_function(encode_sentences(folder, TEXTS))
-    np.testing.assert_allclose(teacher.predict_logits(TEXTS), expected, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -210,27 +198,6 @@ def test_a_file_that_is_no_head(folder: Path) -> None:
     (folder / "head.safetensors").write_bytes(b"nothing")
     with pytest.raises(TeacherError, match=r"has a head that cannot be read, head.safetensors"):
         as_teacher(folder)
-
-
-def test_a_card_renames_the_classes(carrying: Path) -> None:
-    write_card(carrying / "model.card.json", Card("hive", ("x", "y", "z")))
-    teacher = as_teacher(carrying)
-    assert (teacher.name, teacher.classes.tolist()) == ("hive", ["x", "y", "z"])
-    write_card(carrying / "model.card.json", Card("hive", ("x", "y")))
-    with pytest.raises(TeacherError, match=r"has 3 columns and 2 classes \(x, y\)"):
-        as_teacher(carrying)
-
-
-def test_the_fingerprint_is_of_encoder_and_head(carrying: Path) -> None:
-    teacher = as_teacher(carrying)
-    first = teacher.fingerprint
-    assert pickle.loads(pickle.dumps(teacher)).fingerprint == first  # noqa: S301
-    change_json(carrying / "sentence_bert_config.json", max_seq_length=5)
-    second = as_teacher(carrying).fingerprint
-    assert teacher.fingerprint is None
-    model = fitted(LogisticRegression(C=0.1))
-    save_sentence_head(carrying, model)
-    assert len({first, second, as_teacher(carrying).fingerprint}) == 3
 
 
 TYPE = "sentence_transformers.models.Transformer"

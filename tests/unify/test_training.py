@@ -13,10 +13,9 @@ from sklearn.linear_model import LogisticRegression
 from consilience import Run, Unifier
 
 pytest.importorskip("torch")
-pytest.importorskip("skorch")
 
 from consilience.scoring.store import ScoreStore
-from consilience.students import Network, _checkpoint
+from consilience.students import Network, training
 
 EPOCHS = 6
 
@@ -52,7 +51,7 @@ class StopAfter:
 def test_a_stopped_training_comes_to_the_same_result(
     data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochs: int
 ) -> None:
-    monkeypatch.setattr(_checkpoint, "INTERVAL", 0.0)
+    monkeypatch.setattr(training, "INTERVAL", 0.0)
     teachers, rows = data
     whole = unifier(teachers).fit(rows)
     cache = tmp_path / "cache"
@@ -69,7 +68,7 @@ def test_a_stopped_training_comes_to_the_same_result(
 def test_other_soft_labels_begin_a_training_of_their_own(
     data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_checkpoint, "INTERVAL", 0.0)
+    monkeypatch.setattr(training, "INTERVAL", 0.0)
     teachers, rows = data
     cache = tmp_path / "cache"
     with pytest.raises(RuntimeError, match="stopped"):
@@ -84,7 +83,7 @@ def test_other_soft_labels_begin_a_training_of_their_own(
 def test_a_stopped_training_on_own_labels_is_listed_and_cleared(
     data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_checkpoint, "INTERVAL", 0.0)
+    monkeypatch.setattr(training, "INTERVAL", 0.0)
     teachers, rows = data
     cache, tasks = tmp_path / "cache", list[str]()
 

@@ -64,8 +64,8 @@ def test_the_engine_is_checked() -> None:
 
 
 def test_the_command(ray: Any, tmp_path: Path) -> None:
-    runner = pytest.importorskip("typer.testing").CliRunner()
-    from consilience.cli.commands import app
+    runner = pytest.importorskip("click.testing").CliRunner()
+    from consilience.cli.app import app
 
     np.save(tmp_path / "X.npy", X)
     for i, teacher in enumerate(teachers()):

@@ -1,4 +1,4 @@
-"""The command line: parse, call, show; no logic."""
+"""The command line: commands made from declarations of options; they parse, call and show."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ def main() -> None:
     # characters that the terminal cannot encode are escaped, as on stderr, instead of ending the program
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    from consilience.cli.commands import app
+    try:
+        import click
+        import rich
+    except ImportError:
+        print("The command line needs click and rich: pip install 'consilience[cli]'.", file=sys.stderr)
+        raise SystemExit(2) from None
+    del click, rich
+    from consilience.cli.app import app
 
     app(prog_name="consilience")

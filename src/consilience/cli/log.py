@@ -1,100 +1,70 @@
-"""What a run says on stderr: plain lines for people, or a JSON object on each line for machines."""
+"""What a run says on stderr: bars and plain lines for people, or a JSON object on each line for machines."""
 
 from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
-from consilience._words import visible
+import rich.progress
 
-FORMATS = ("text", "json")
+from consilience.cli.console import console, escape
+from consilience.exceptions import Spelling, as_keyword
+from consilience.run import Progress, silent
+
+SECONDS = 5.0
+"""The time between two lines of progress. A task that is shorter has none."""
+_STYLES = {"info": "{}", "warning": "[yellow]Warning: {}[/]", "error": "[bold red]Error:[/] {}"}
 
 
 class Log:
-    """What one run of the command says on stderr. It also keeps the warnings, which ``--json`` prints.
+    """What one run of a command says on stderr. It also keeps the warnings, which ``--json`` prints.
 
     Attributes
     ----------
-    format : str
-        "text" or "json".
+    is_json : bool
+        Whether lines are JSON.
     warnings : list of dict
         The category and the message of each warning so far.
     command : str or None
         The name of the command, as soon as it is known.
+    spell : callable
+        Writes an argument of the library as the option that it is.
     """
 
     def __init__(self) -> None:
-        self.format = "text"
+        self.is_json = False
         self.warnings: list[dict[str, str]] = []
         self.command: str | None = None
+        self.spell: Spelling = as_keyword
         self._begin: float | None = None
 
-    @property
-    def is_json(self) -> bool:
-        return self.format == "json"
-
-    def start(self) -> None:
-        """Note that the command begins its work."""
-        from consilience import __version__
-
+    def start(self, version: str) -> None:
+        """Note in a log of JSON that the command begins its work."""
         self._begin = time.monotonic()
-        self.line("info", "started", f"consilience {self.command} begins.", version=__version__)
+        if self.is_json:
+            self.tell("info", "started", f"consilience {self.command} begins.", version=version)
 
     def finish(self, exit_code: int) -> None:
-        """Note how the command ended, if it had begun."""
-        if self._begin is not None:
+        """Note in a log of JSON how the command ended, if it had begun."""
+        if self._begin is not None and self.is_json:
             seconds = round(time.monotonic() - self._begin, 3)
             message = f"consilience {self.command} ended with exit code {exit_code}."
-            self.line("info", "finished", message, exit_code=exit_code, seconds=seconds)
+            self.tell("info", "finished", message, exit_code=exit_code, seconds=seconds)
 
-    def warn(self, message: str, category: str) -> None:
-        """Show a warning of the library, and keep it."""
-        line = " ".join(message.split())
-        self.warnings.append({"category": category, "message": line})
-        if self.is_json:
-            self.line("warning", "warning", line, category=category)
-        else:
-            from consilience.cli.console import show_warning
-
-            show_warning(line)
-
-    def fail(self, message: str, **data: Any) -> None:
-        """Show why the run ends here."""
-        if self.is_json:
-            self.line("error", "error", message, **data)
-        else:
-            from consilience.cli.console import show_error
-
-            show_error(message)
-
-    def say(self, event: str, message: str, **data: Any) -> None:
-        """Show a remark."""
-        if self.is_json:
-            self.line("info", event, message, **data)
-        else:
-            print(visible(message), file=sys.stderr, flush=True)
-
-    def line(self, level: str, event: str, message: str, **data: Any) -> None:
-        """Write an event as one line of JSON; nothing if the log is text.
-
-        Parameters
-        ----------
-        level : str
-            "info", "warning" or "error".
-        event : str
-            What kind of event this is, in one word.
-        message : str
-            The same for people.
-        **data
-            What machines read besides.
-        """
+    def tell(self, level: str, event: str, message: str, **data: Any) -> None:
+        """Say a sentence: of a level, with the kind of event in a word, and data for machines."""
+        message = " ".join(message.split())
+        if event == "warning":
+            self.warnings.append({"category": data["category"], "message": message})
         if not self.is_json:
+            console(stderr=True).print(_STYLES[level].format(escape(message)), soft_wrap=True)
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         head = {"time": now, "level": level, "event": event, "command": self.command}
@@ -113,9 +83,119 @@ def current() -> Log:
 @contextmanager
 def new_log() -> Iterator[Log]:
     """Give the code in this block a log of its own."""
-    log = Log()
-    token = _CURRENT.set(log)
+    token = _CURRENT.set(Log())
     try:
-        yield log
+        yield current()
     finally:
         _CURRENT.reset(token)
+
+
+@contextmanager
+def progress_bars(*, quiet: bool = False) -> Iterator[Progress]:
+    """Show progress on stderr: bars if it is a terminal, else lines; lines of JSON with ``--log json``."""
+    if quiet:
+        yield silent
+        return
+    reports = Reports(current())
+    with _every(SECONDS, reports.remind):
+        try:
+            yield reports
+        finally:
+            if reports.live:
+                reports.bars.stop()
+
+
+class Reports:
+    """Show how far tasks are: by rich's bars, or by lines every few seconds and at the end of a long task.
+
+    `bars` of rich's also know how fast the tasks are.
+    """
+
+    def __init__(self, log: Log, clock: Callable[[], float] = time.monotonic) -> None:
+        target = console(stderr=True)
+        self.live = target.is_terminal and not log.is_json
+        columns = (
+            rich.progress.TextColumn("{task.description}"),
+            rich.progress.BarColumn(),
+            rich.progress.MofNCompleteColumn(),
+            rich.progress.TimeElapsedColumn(),
+            rich.progress.TextColumn("left"),
+            rich.progress.TimeRemainingColumn(),
+        )
+        self.bars = rich.progress.Progress(
+            *columns, console=target, transient=True, get_time=clock, speed_estimate_period=60
+        )
+        self._log, self._clock, self._reported = log, clock, clock()
+        self._tasks: dict[str, rich.progress.Task] = {}
+        self._latest: rich.progress.Task | None = None
+
+    def __call__(self, task: str, done: int, total: int) -> None:
+        """Note how far a task is. One that begins again is a new one."""
+        if self.live:
+            self.bars.start()  # not before: a command may ask something first
+        if task not in self._tasks or done < self._tasks[task].completed:
+            self.bars.add_task(task)
+            self._tasks[task] = self.bars.tasks[-1]
+        known = self._latest = self._tasks[task]
+        self._reported = self._clock()
+        self.bars.update(known.id, completed=done, total=total)
+        if not self.live and known.finished and (known.elapsed or 0) >= SECONDS:
+            self._write(known)
+
+    def remind(self) -> None:
+        """Write how far the latest task is, or that something goes on: a step may take minutes."""
+        if self.live:
+            return
+        if self._latest is not None and not self._latest.finished:
+            self._write(self._latest)
+            return
+        waited = self._clock() - self._reported
+        after = "" if self._latest is None else f" since {self._latest.description} ended"
+        if waited >= SECONDS:
+            message = f"working: {duration(waited)}{after}"
+            self._log.tell("info", "working", message, task=None, seconds=round(waited, 3))
+
+    def _write(self, task: rich.progress.Task) -> None:
+        done, total, rate, spent = task.completed, task.total or 0, task.speed, task.elapsed or 0.0
+        left = None if task.finished or not rate else (total - done) / rate
+        parts = [f"{task.description}: {done:,} of {total:,} ({done / total if total else 1:.0%})"]
+        if rate:
+            parts.append(f"{rate:,.0f} per second" if rate >= 10 else f"{rate:.2g} per second")
+        ending = "in all" if task.finished else "so far"
+        parts.append(f"{duration(spent)} {ending}" if left is None else f"{duration(left)} left")
+        figures = {"rate": rate, "seconds": spent, "seconds_left": left}
+        rounded = {name: None if value is None else round(value, 3) for name, value in figures.items()}
+        about = {"task": task.description, "done": done, "total": total}
+        self._log.tell("info", "progress", ", ".join(parts), **about, **rounded)
+
+
+def duration(seconds: float) -> str:
+    """Return a time in two units at most.
+
+    Examples
+    --------
+    >>> duration(4.2), duration(200), duration(7500)
+    ('4 s', '3 min 20 s', '2 h 5 min')
+    """
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+@contextmanager
+def _every(seconds: float, action: Callable[[], None]) -> Iterator[None]:
+    """Call `action` every few seconds, in a thread of its own, until the block ends."""
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.wait(max(seconds, 0.1)):
+            action()
+
+    thread = threading.Thread(target=work, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -8,127 +8,83 @@ the command line win.
 from __future__ import annotations
 
 import difflib
-import enum
+import json
 import os
 import textwrap
 import tomllib
-import types
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
-from consilience.cli.toml import toml_comment, toml_key, toml_value
+import click
+
+from consilience._version import __version__
+from consilience._words import visible
+from consilience.cli import library
+from consilience.cli.declared import read_text, written
 from consilience.exceptions import InvalidInputError, shown
+from consilience.options import Option
 
-NOT_IN_A_RECIPE = ("config", "write_config")
-_WORDS: dict[type, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "text in quotes",
-    Path: "a path in quotes",
-}
+_NOT_IN_IT = ("config", "write_config")
 _WIDTH = 100
 
 
-@dataclass(frozen=True)
-class Key:
-    """A key of a recipe.
-
-    Attributes
-    ----------
-    key : str
-        As it is written in the file.
-    name : str
-        The parameter of the command.
-    kind : type
-        bool, int, float, str or Path; object if it is none of these.
-    many : bool
-        The value is a list.
-    help : str
-    """
-
-    key: str
-    name: str
-    kind: type
-    many: bool
-    help: str
-
-
-def recipe_keys(command: Any) -> dict[str, Key]:
+def recipe_keys(command: Any) -> dict[str, click.Parameter]:
     """Return what may stand in a recipe of this command, in the order of its help."""
-    hints = {"log": str} | get_type_hints(command.callback)
-    found = {}
-    for parameter in command.params:
-        if parameter.name in NOT_IN_A_RECIPE:
-            continue
-        words = [word.lstrip("-") for word in parameter.opts]
-        key = max(words, key=len).replace("_", "-")
-        kind, many = _kind(hints.get(parameter.name, object))
-        found[key] = Key(key, parameter.name, kind, many, getattr(parameter, "help", None) or "")
-    return found
+    return {
+        max(one.opts, key=len).lstrip("-").replace("_", "-"): one
+        for one in command.params
+        if one.name not in _NOT_IN_IT
+    }
 
 
-def _kind(hint: Any) -> tuple[type, bool]:
-    """Return the type of an option, and whether it is a list, from the annotation of its parameter."""
-    if get_origin(hint) in (Union, types.UnionType):
-        (hint,) = [one for one in get_args(hint) if one is not type(None)][:1]
-    if get_origin(hint) is list:
-        return _kind(get_args(hint)[0])[0], True
-    if get_origin(hint) is Literal or (isinstance(hint, type) and issubclass(hint, enum.Enum)):
-        return str, False
-    return (hint if hint in _WORDS else object), False
-
-
-def read_recipe(file: Path, command: Any, commands: Collection[str]) -> dict[str, Any]:
+def read_recipe(file: Path, command: Any) -> dict[str, Any]:
     """Return the values of a recipe by the names of the command's parameters.
 
     Relative paths become relative to the folder of the file.
-
-    Parameters
-    ----------
-    file : Path
-    command : click command
-    commands : collection of str
-        All commands of the app: each may have a table in the file.
     """
     keys = recipe_keys(command)
     values: dict[str, Any] = {}
-    for written, value in _table(file, command.name, keys, commands).items():
-        key = keys.get(written.replace("_", "-"))
-        if key is None:
-            hint = _nearest(written.replace("_", "-"), keys) or f" See consilience {command.name} --help."
-            raise InvalidInputError(f"{file}: {command.name} has no option {written!r}.{hint}")
-        if key.name in values:
-            raise InvalidInputError(f"{file}: {key.key} is given twice, with - and with _. Keep one.")
-        values[key.name] = _read_value(file, key, value)
+    for written_key, value in _table(file, command.name).items():
+        key = written_key.replace("_", "-")
+        if key not in keys:
+            near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
+            hint = f"Did you mean {near[0]!r}?" if near else f"See consilience {command.name} --help."
+            raise InvalidInputError(f"{file}: {command.name} has no option {written_key!r}. {hint}")
+        name = str(keys[key].name)
+        if name in values:
+            raise InvalidInputError(f"{file}: {key} is given twice, with - and with _. Keep one.")
+        try:
+            values[name] = _read_value(name, command.options.get(name), value, file.parent)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{file}: {error}") from None
     return values
 
 
-def _table(file: Path, name: str, options: Collection[str], commands: Collection[str]) -> Mapping[str, Any]:
-    """Return the keys for this command: its table, or all of a file without tables."""
+def _read_value(name: str, option: Option | None, value: Any, folder: Path) -> Any:
+    """Return a value as the option has it: checked, and a path as seen from here."""
+    if option is None or option.check.values == (True, False):  # a switch
+        if not isinstance(value, bool) and name != "log":
+            raise InvalidInputError("{argument} must be true or false.", argument=name, value=value)
+        return value
+    values = value if option.check.many and isinstance(value, list) else [value]
+    for each in values:
+        read_text(name, option, each)
+    read = [_moved(each, name, option, lambda path: str(folder / path)) for each in values]
+    return read if option.check.many else read[0]
+
+
+def _table(file: Path, name: str) -> Mapping[str, Any]:
+    """Return the keys for a command: its table, or all of a file without tables."""
     content = _parse(file)
-    tables = [
-        key
-        for key, value in content.items()
-        if isinstance(value, dict) and (key in commands or key not in options)
-    ]
-    for key in tables:
-        if key not in commands:
-            hint = _nearest(key, commands) or f" The commands are {', '.join(commands)}."
-            raise InvalidInputError(f"{file}: [{key}] is no command.{hint}")
-    loose = [key for key in content if key not in tables]
+    tables = [key for key, value in content.items() if isinstance(value, dict)]
     if not tables:
         return content
-    if loose:
-        raise InvalidInputError(
-            f"{file}: {loose[0]} stands outside of a table. Put it below [{name}]: a file with tables has no "
-            "other keys."
-        )
-    if name not in tables:
+    if name not in tables or len(tables) < len(content):
         listing = ", ".join(f"[{key}]" for key in tables)
-        raise InvalidInputError(f"{file} has no table [{name}]; it has {listing}.")
+        raise InvalidInputError(
+            f"{file} has the tables {listing}: its keys for this command must stand below [{name}]."
+        )
     return dict(content[name])
 
 
@@ -142,104 +98,58 @@ def _parse(file: Path) -> dict[str, Any]:
         raise InvalidInputError(f"--config: {file} is not TOML: {reason}.") from error
 
 
-def _nearest(word: str, words: Collection[str]) -> str:
-    near = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else ""
-
-
-def _read_value(file: Path, key: Key, value: Any) -> Any:
-    values = value if key.many and isinstance(value, list) else [value]
-    for one in values:
-        if not _fits(one, key.kind):
-            wanted = f"a list, each item {_WORDS[key.kind]}" if key.many else _WORDS[key.kind]
-            raise InvalidInputError(f"{file}: {key.key} must be {wanted}; {shown(one)} is not.")
-    read = [_moved(one, key, lambda path: str(file.parent / path)) for one in values]
-    return read if key.many else read[0]
-
-
-def _fits(value: Any, kind: type) -> bool:
-    if kind is object:
-        return not isinstance(value, dict)
-    if isinstance(value, bool):
-        return kind is bool
-    # some options take a word or a number, such as --teacher-weight
-    allowed = {int: int, float: (int, float), str: (str, int, float), Path: str}.get(kind, ())
-    return isinstance(value, allowed)  # type: ignore[arg-type]
-
-
-def _moved(value: Any, key: Key, move: Callable[[str], str]) -> Any:
+def _moved(value: Any, name: str, option: Option, move: Callable[[str], str]) -> Any:
     """Return a value whose path, if it holds one, is changed by `move`."""
-    if key.kind is Path:
-        from consilience.teachers.remote import is_address
-
-        return str(value) if is_address(value) else move(str(value))
-    if key.kind is str:
-        name, at, path = str(value).partition("=@")
-        return f"{name}=@{move(path)}" if key.name == "classes" and at and path else str(value)
-    return value
+    if option.check.read in (Path, written):
+        return str(value) if library.is_address(value) else move(str(value))
+    teacher, at, path = str(value).partition("=@")
+    return f"{teacher}=@{move(path)}" if name == "classes" and at and path else value
 
 
 def write_recipe(file: Path, command: Any, path: str, values: Mapping[str, Any]) -> None:
-    """Write the values of a command's parameters as a recipe.
+    """Write the values of a command's parameters, by name; `path` is how it is called: ``consilience unify``.
 
-    Parameters
-    ----------
-    file : Path
-    command : click command
-    path : str
-        How the command is called: ``"consilience unify"``.
-    values : mapping
-        By the names of the parameters.
+    Every option is there with its help; those that were not given are comments.
     """
-    from consilience.files.disk import replacing
-    from consilience.files.readers import check_target
 
-    check_target(file, (".toml",), "--write-config")
-    try:
-        text = recipe_text(file, command, path, values).encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(
-            f"--write-config: {shown(error.object)} is not UTF-8, and TOML is. Rename the file."
-        ) from error
-    with replacing(file) as opened:
-        opened.write(text)
-
-
-def recipe_text(file: Path, command: Any, path: str, values: Mapping[str, Any]) -> str:
-    """Return a recipe: every option with its help; those without a value are comments."""
-    from consilience import __version__
-
+    library.check_target(file, (".toml",), "--write-config")
     lines = [
-        toml_comment(f"Written by consilience {__version__}. Run it: {path} --config {file.name}"),
-        toml_comment("Paths are relative to the folder of this file."),
-        toml_comment("Options on the command line win over this file."),
+        f"# Written by consilience {__version__}. Run it: {path} --config {visible(file.name)}",
+        "# Paths are relative to the folder of this file.",
+        "# Options on the command line win over this file.",
         "",
-        f"[{toml_key(command.name)}]",
+        f"[{command.name}]",
     ]
-    for key in recipe_keys(command).values():
-        lines += map(toml_comment, textwrap.wrap(" ".join(key.help.split()), _WIDTH))
-        value = values.get(key.name)
-        if value is None or (key.many and not value):
-            lines.append(toml_comment(f"{toml_key(key.key)} ="))
-            continue
-        written = [_written(one, key, file.parent) for one in (value if key.many else [value])]
-        lines.append(f"{toml_key(key.key)} = {toml_value(written if key.many else written[0])}")
-    return "\n".join(lines) + "\n"
-
-
-def _written(value: Any, key: Key, folder: Path) -> Any:
-    plain = value.value if isinstance(value, enum.Enum) else value
-    return _moved(plain, key, lambda path: _relative(path, folder))
-
-
-def _relative(path: str, folder: Path) -> str:
-    """Return a path as seen from a folder; an absolute path stays as it is."""
-    given = Path(path)
-    if given.is_absolute() or given.parent == folder == Path():
-        return path
-    # resolved: ".." after a link leads elsewhere. The last part is kept: a card lies next to it.
-    target = given.parent.resolve() / given.name
+    for key, one in recipe_keys(command).items():
+        name = str(one.name)
+        lines += [f"# {visible(line)}" for line in textwrap.wrap(getattr(one, "help", ""), _WIDTH)]
+        value, option = values.get(name), command.options.get(name)
+        if option is not None and value is not None:
+            value = _relative(value, name, option, file.parent)
+        # a text, a number, a truth value and a list of these are in TOML what they are in JSON
+        text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        lines.append(f"# {key} =" if value is None else f"{key} = {text}")
     try:
-        return os.path.relpath(target, folder.resolve())
-    except ValueError:  # another drive of Windows
-        return str(target)
+        encoded = "\n".join([*lines, ""]).encode()
+    except UnicodeEncodeError as error:
+        bad = shown(error.object[error.start :])
+        raise InvalidInputError(
+            f"--write-config: {bad} is not UTF-8, and TOML is. Rename the file."
+        ) from error
+    with library.replacing(file) as opened:
+        opened.write(encoded)
+
+
+def _relative(value: Any, name: str, option: Option, folder: Path) -> Any:
+    """Return a value with its paths as seen from a folder; an absolute path stays as it is."""
+    if isinstance(value, list):
+        return [_relative(each, name, option, folder) for each in value]
+
+    def move(path: str) -> str:
+        given = Path(path)
+        if given.is_absolute() or given.parent == folder == Path():
+            return path
+        # resolved: ".." after a link leads elsewhere. The last part is kept: a card lies next to it.
+        return os.path.relpath(given.parent.resolve() / given.name, folder.resolve())
+
+    return _moved(value, name, option, move)

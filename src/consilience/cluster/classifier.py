@@ -14,14 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
 
-from consilience._validation import as_random_state, check_fitted, check_transition, validated_rows
+from consilience._validation import as_random_state, check_transition, validated_rows
 from consilience.cluster.losses import mean_loss
 from consilience.cluster.options import GCE, ClassifierOptions, GeneralisedCollision, Network, Softmax
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
-from consilience.inspect.evaluate import evaluate
-from consilience.inspect.report import report
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import (
     NoiseEstimate,
@@ -34,7 +31,8 @@ from consilience.kernels.collision.entropy import (
 from consilience.kernels.held_out import held_out_folds
 from consilience.kernels.linear_model import LinearFit, column_moments, linear_logits, minimise_linear
 from consilience.run import Run, resolve_run
-from consilience.students.training import encode_validation, encoder_of, read_soft_labels
+from consilience.students.classifier import FittedClassifier, encoder_of, read_soft_labels
+from consilience.students.make import make_student
 
 # logits and targets (n, K) -> (losses (n,), their gradient (n, K))
 RowLoss = Callable[[Floats, Floats], tuple[Floats, Floats]]
@@ -51,7 +49,7 @@ _MAX_ITER, _LOOSER = 100, 5.0
 _LEAST_DECAY, _MOST_DECAY = 1e-5, 10.0
 
 
-class CollisionClassifier(ClassifierOptions, ClassifierMixin, BaseEstimator):
+class CollisionClassifier(ClassifierOptions, FittedClassifier):
     """Learn a classifier from soft labels, or from hard labels some of which are wrong.
 
     Attributes
@@ -97,8 +95,6 @@ class CollisionClassifier(ClassifierOptions, ClassifierMixin, BaseEstimator):
     (True, True)
     """
 
-    evaluate, report = evaluate, report
-
     def fit(self, X: Any, y: Any) -> CollisionClassifier:
         """Train on rows X and their labels.
 
@@ -134,17 +130,12 @@ class CollisionClassifier(ClassifierOptions, ClassifierMixin, BaseEstimator):
             self._fit_network(self.model_, X, observed, run)
         return self
 
-    def predict_proba(self, X: Any) -> Floats:
-        """Return probabilities (n, K) in the order of `classes_`."""
-        check_fitted(self, "classes_")
+    def probabilities(self, X: Any) -> Floats:
+        """Return probabilities (n, K) of rows in memory."""
         rows = self._check_rows(X, reset=False)
         linear = isinstance(self.model_, Softmax)
         logits = rows @ self.coef_.T + self.intercept_ if linear else self.student_.predict_logits(rows)
         return np.asarray(softmax(logits, axis=1))
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most probable class (n,) of each row."""
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     @property
     def _learns_noise(self) -> bool:
@@ -220,7 +211,6 @@ class CollisionClassifier(ClassifierOptions, ClassifierMixin, BaseEstimator):
 
     def _fit_network(self, model: Network, X: NDArray[Any], observed: Floats, run: Run) -> None:
         from consilience.nn import CollisionCrossEntropy, GeneralisedCrossEntropy, SoftCrossEntropy
-        from consilience.students.network import as_torch_student
 
         loss, transition = self.resolved("loss"), self.transition_
         criterion: Any = SoftCrossEntropy(transition=transition)
@@ -228,9 +218,9 @@ class CollisionClassifier(ClassifierOptions, ClassifierMixin, BaseEstimator):
             criterion = GeneralisedCrossEntropy(float(loss.q), transition=transition)
         elif isinstance(loss, GeneralisedCollision):
             criterion = CollisionCrossEntropy(float(loss.q), transition=transition)
-        student = as_torch_student(model.module, self.random_state)
-        encode_validation(student, encoder_of(self.classes_))
-        student.fit(X, observed, n_classes=observed.shape[1], criterion=criterion, progress=run.report)
+        student = make_student(model.module, random_state=self.random_state)
+        student.encode_validation(encoder_of(self.classes_))
+        student.fit(X, observed, n_classes=observed.shape[1], criterion=criterion, run=run)
         self.student_, self.n_iter_ = student, student.n_iter_
         self.objective_ = float(student.history_[-1]["train_loss"])
 

@@ -200,15 +200,14 @@ class CollisionClustering(ClusteringOptions, ClusterMixin, BaseEstimator):
         self, options: Network, rows: NDArray[Any], problem: Problem, seeds: Ints, run: Run
     ) -> Trained:
         """Train a network by rounds, or as the paper does."""
-        require("skorch", extra="torch", purpose="Clustering with a network")
+        require("torch", extra="torch", purpose="Clustering with a network")
         from consilience.cluster.network import SETTLED_FALL, network, warm_up_epochs
         from consilience.nn.augment import as_augmentation
-        from consilience.students._rows import as_tensor
 
-        X, student = as_tensor(rows), self._student(int(seeds[0]), len(rows))
-        warm_up = warm_up_epochs(len(X), student.batch_size)
+        student = self._student(int(seeds[0]), len(rows))
+        warm_up = warm_up_epochs(len(rows), student.batch_size)
         # a round of one step or two changes little in any case
-        plan = Schedule(student.max_iter, _tol(options, len(X), TOL), SETTLED_FALL, warm_up)
+        plan = Schedule(student.max_iter, _tol(options, len(rows), TOL), SETTLED_FALL, warm_up)
         start = None
         if self.n_neighbors and not self._by_paper:
             Z = scaled(rows.reshape(len(rows), -1))[0]
@@ -217,11 +216,11 @@ class CollisionClustering(ClusteringOptions, ClusterMixin, BaseEstimator):
             student.max_iter += warm_up
         with network(
             student,
-            X,
+            rows,
             self.n_clusters,
             augment=as_augmentation(options.augment),
             paper=self._by_paper,
-            progress=run.report,
+            run=run,
         ) as model:
             if start is not None:
                 model.start(start)
@@ -235,10 +234,10 @@ class CollisionClustering(ClusteringOptions, ClusterMixin, BaseEstimator):
     def _student(self, seed: int, n_rows: int) -> Any:
         """Return an unfitted student around the module, with the model's options."""
         from consilience import students
-        from consilience.students.network import as_torch_student
+        from consilience.students.make import make_student
 
         options: Network = self.resolved("model")
-        student = as_torch_student(options.module, seed)
+        student = make_student(options.module, random_state=seed)
         if not isinstance(options.module, students.Network):
             # With few rows, batches of 250 would give too few steps per epoch.
             few = BATCH_SIZE if self._by_paper else min(BATCH_SIZE, max(16, n_rows // 10))

@@ -1,4 +1,4 @@
-"""A network as a model of the rounds: skorch runs its epochs, the losses are those of the linear model.
+"""A network as a model of the rounds: a `Trainer` runs its epochs, the losses are those of the linear model.
 
 A clustering loss is a function of logits with a gradient, computed by numpy (`consilience.cluster.losses`).
 Here the gradient continues into the network.
@@ -7,25 +7,29 @@ Here the gradient continues into the network.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.base import clone
 from torch import Tensor, nn
 
-from consilience._progress import Progress
 from consilience.cluster.losses import Problem, clustering_loss
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.linear_model import LogitLoss
 from consilience.kernels.neighbours import mean_of_neighbours
 from consilience.nn.augment import Augment
-from consilience.students._contexts import interrupts
+from consilience.rows import as_rows, memory_budget
+from consilience.rows.targets import TargetRows
+from consilience.run import Run
+from consilience.students.batches import as_tensor, plan_training
 from consilience.students.network import Network
+from consilience.students.training import Trainer
 from consilience.teachers.torch import logits_of
 
 # Row numbers travel as float32 targets, which hold whole numbers up to here.
@@ -56,7 +60,7 @@ class Views(nn.Module):
 
 
 class _Criterion(nn.Module):
-    """A loss in skorch's form whose value and gradient by the logits are computed by numpy."""
+    """A loss whose value and gradient by the logits are computed by numpy."""
 
     def _carry(self, logits: Tensor, value: float, gradient: Floats) -> Tensor:
         """Return a scalar with this value and this gradient."""
@@ -111,50 +115,51 @@ class BatchLoss(_Criterion):
 class NetworkModel:
     """A network in training, as the rounds see it; `network` makes one."""
 
-    def __init__(self, net: Any, data: Any, criterion: RoundLoss | BatchLoss) -> None:
-        self.net, self.data, self.criterion = net, data, criterion
-        self.stopped = False
+    def __init__(self, trainer: Trainer, X: Tensor, criterion: RoundLoss | BatchLoss, run: Run) -> None:
+        self.trainer, self.X, self.criterion, self._run = trainer, X, criterion, run
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a callback of the student has ended the training."""
+        return self.trainer.stopped
 
     def predict(self) -> tuple[Floats, Floats]:
         """Return the predictions (n, K), and their mean with those of a view of each row."""
         S = views = softmax(self._remember(), axis=1)
-        if isinstance(self.net.module_, Views):
-            views = 0.5 * (S + softmax(_predict(self.net, self.data.X, self.net.module_.view), axis=1))
+        if isinstance(self.trainer.module, Views):
+            seen = torch.cat([*map(self.trainer.module.view, torch.split(self.X, 1024))])
+            views = 0.5 * (S + softmax(_floats(self.trainer.predict(seen)), axis=1))
         return S, views
 
     def step(self, loss: LogitLoss, epochs: int = 1) -> None:
         """Pass over the rows, an epoch or some."""
         self.criterion.loss = loss
-        self._train(epochs)
+        for _ in range(epochs):
+            if not self.stopped:
+                self._epoch()
 
     def start(self, loss: LogitLoss) -> None:
         """Take the first steps, towards the labels of another model."""
         self._remember()
-        self.step(loss, warm_up_epochs(len(self.data), self.net.batch_size))
+        self.step(loss, warm_up_epochs(len(self.X), self.trainer.student.batch_size))
 
     def epoch(self, problem: Problem) -> float:
         """Pass over the rows once, with labels made anew for each batch; return the mean loss."""
         self.criterion.problem = problem
-        self._train(1)
-        return float(self.net.history[-1]["train_loss"])
+        return self._epoch()
 
     def penalty(self) -> float:
         """Return 0: the optimiser decays the weights, and the objective leaves that out."""
         return 0.0
 
-    def _train(self, epochs: int) -> None:
-        with interrupts() as seen:
-            try:
-                self.net.fit_loop(self.data, epochs=epochs)
-            except KeyboardInterrupt:
-                # callbacks such as EarlyStopping raise it after an epoch; in the middle it is the user's
-                if seen or "train_loss" not in self.net.history[-1]:
-                    raise
-                self.stopped = True
+    def _epoch(self) -> float:
+        loss = self.trainer.epoch()
+        self._run.report("training", len(self.trainer.history), self.trainer.plan.epochs.total)
+        return loss
 
     def _remember(self) -> Floats:
         """Return the logits (n, K) of all rows, and let the loss start from a copy of them."""
-        logits = _predict(self.net, self.data.X)
+        logits = _floats(self.trainer.predict(self.X))
         self.criterion.logits = logits.copy()
         return logits
 
@@ -166,13 +171,7 @@ def warm_up_epochs(n_rows: int, batch_size: int) -> int:
 
 @contextmanager
 def network(
-    student: Network,
-    X: Tensor,
-    n_clusters: int,
-    *,
-    augment: Augment | None,
-    paper: bool,
-    progress: Progress,
+    student: Network, X: NDArray[Any], n_clusters: int, *, augment: Augment | None, paper: bool, run: Run
 ) -> Iterator[NetworkModel]:
     """Give a network to train by rounds; the student is fitted when the block ends.
 
@@ -180,53 +179,39 @@ def network(
     ----------
     student : Network
         Says which module to train, and how.
-    X : (n, ...) tensor
+    X : (n, ...) array
     n_clusters : int
         K.
     augment : function, optional
         Makes the views that the network is trained on: one of each row, or two in the paper's protocol.
     paper : bool
         Whether labels are made within each batch.
-    progress : callable
+    run : Run
     """
     if len(X) > _MOST_ROWS:
         raise InvalidInputError(f"X has {len(X)} rows; a network can cluster up to {_MOST_ROWS}.")
     own = {name: getattr(student, name) for name in ("module", "standardize")}
+    rows = as_tensor(X)
     if augment is not None:
         plain = clone(student)
         student.set_params(
             # made inside the training, where factories find torch seeded
             module=lambda n_features, n_classes: Views(
-                plain._make_module(X, n_classes), augment, 2 if paper else 1
+                plain.make_module(rows, n_classes), augment, 2 if paper else 1
             ),
             standardize=False,
         )
     # train on all rows, for as long as asked: there is no truth to hold out
     student.set_params(patience=None, validation_fraction=0.0, validation=None)
-    criterion = BatchLoss() if paper else RoundLoss()
-    rows = torch.arange(len(X), dtype=torch.float32)[:, None]
-    with student.training(X, rows, n_classes=n_clusters, criterion=criterion, progress=progress) as (
-        net,
-        data,
-    ):
-        net.initialize()
-        net.notify("on_train_begin", X=data, y=None)
-        yield NetworkModel(net, data, criterion)
-        net.notify("on_train_end", X=data, y=None)
+    student.check_options()
+    criterion, seed = BatchLoss() if paper else RoundLoss(), student.seed()
+    numbered = TargetRows(as_rows(X), np.arange(len(X), dtype=np.float32)[:, None])
+    plan = plan_training(student, numbered, memory_budget(run), seed)
+    with student.training(plan, seed, n_clusters, criterion) as trainer:
+        yield NetworkModel(trainer, rows, criterion, run)
     if isinstance(student.module_, Views):
         student.module_ = student.module_.module
     student.set_params(**own)
-
-
-def _predict(net: Any, X: Tensor, view: Callable[[Tensor], Tensor] | None = None) -> Floats:
-    """Return the logits (n, K) of rows, or of a view of each, in eval mode; skorch sets the mode back."""
-    net.module_.eval()
-    with torch.no_grad():
-        parts = [
-            net.infer(part if view is None else view(part))
-            for part in (rows.to(net.device) for rows in torch.split(X, net.batch_size))
-        ]
-    return _floats(torch.cat(parts))
 
 
 def _whole(rows: Tensor) -> Ints:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
-import numpy as np
-
 from consilience.options import (
     Check,
     Options,
@@ -17,6 +15,7 @@ from consilience.options import (
     choice,
     count,
     number,
+    one_of,
     option,
     optional,
 )
@@ -216,36 +215,16 @@ NOISY_LOSSES: Mapping[str, Callable[[], Options]] = {
 """Every loss of `CollisionClassifier` by its short name."""
 
 
-def _one_of(
-    table: Mapping[str, Callable[[], Options]],
-    types: tuple[type, ...],
-    says: str,
-    made_of: Callable[[Any], Options] | None = None,
-) -> Check:
-    """A name in a table, or an object of some types; `made_of` makes one of what is neither."""
-
-    def run(name: str, given: Any) -> Any:
-        made = given
-        if not isinstance(given, types):
-            if made_of is None or isinstance(given, str | int | float | None):
-                check_choice(name, given, table)
-            made = table[given]() if isinstance(given, str) else made_of(given)  # type: ignore[misc]
-        made.check_options()
-        return made
-
-    return Check(run, says, str, tuple(table), lambda name: table[name]())
-
-
 def _model(linear: type[Options]) -> Check:
     """A linear model, by its name "linear" or with options, or a `Network`."""
     says = f"'linear', {linear.__name__}, torch.nn.Module, factory of one, students.Network or Network"
-    return _one_of({"linear": linear}, (linear, Network), says, lambda given: Network(module=given))
+    return one_of({"linear": linear}, (linear, Network), says, lambda given: Network(module=given))
 
 
 def _noise(name: str, value: Any) -> Any:
     if isinstance(value, str):
         check_choice(name, value, ("auto",))
-    elif np.ndim(value) == 0 and value is not None:
+    elif not hasattr(value, "__len__") and value is not None:
         check_number(name, value, at_least=0, at_most=1)
     return value
 
@@ -259,7 +238,7 @@ class ClusteringOptions(Options):
 
     n_clusters: int = option(count(), "K.", default=8, flag="--clusters")
     loss: Any = option(
-        _one_of(LOSSES, (Loss,), "str, Loss or function", lambda given: Own(function=given)),
+        one_of(LOSSES, (Loss,), "str, Loss or function", lambda given: Own(function=given)),
         "What to minimise: 'collision', or a loss that the paper compares with, 'mi', 'sela', 'mi-adm' or "
         "'iic', with the same neighbours and starts; one of them with options, such as "
         "``cluster.Collision(lam=1)``; or a function of yours, see `cluster.Own`.",
@@ -316,7 +295,7 @@ class ClassifierOptions(Options):
     """Options of `CollisionClassifier`."""
 
     loss: Any = option(
-        _one_of(NOISY_LOSSES, (GeneralisedCollision, GCE, Shannon), "str or object"),
+        one_of(NOISY_LOSSES, (GeneralisedCollision, GCE, Shannon), "str or object"),
         "What to minimise between prediction and soft label: 'collision', 'generalised-collision' (better "
         "still if many labels are wrong), 'cross-entropy' or 'gce'; with another power, "
         "``cluster.GeneralisedCollision(q)`` or ``cluster.GCE(q)``.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,14 +17,12 @@ from consilience.distil.training import AllRows, train
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError, warn
 from consilience.kernels.arrays import Floats
 from consilience.labels.reader import LabelCodes, read_labels
-from consilience.rows import Rows, as_rows, memory_budget, rows_that_fit
+from consilience.rows import Rows, as_rows, rows_that_fit
 from consilience.run import Run, resolve_run
 from consilience.scoring.blocks import observe
 from consilience.scoring.store import with_open_cache
-from consilience.students.base import Origin, StudentClassifier, StudentRows, as_student_sees, timed
+from consilience.students.classifier import Origin, StudentClassifier, encoder_of, timed
 from consilience.students.make import make_student
-from consilience.students.passes import check_student_streams
-from consilience.students.training import encode_validation, encoder_of
 from consilience.teachers import Teacher
 from consilience.teachers.given import OpenedTeachers, open_teachers
 
@@ -116,13 +113,11 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
         labels = read_labels(y, len(rows), at_least=2)
         few, places = _sample(rows, labels, run)
         student = self._make_student(few, loss, run)
-        if places is not None:
-            budget = memory_budget(run)
-            check_student_streams(student, len(rows), rows.n_bytes, len(labels.classes), budget)
-        read = self._read_rows(student, few)
+        student.check_memory(rows, len(labels.classes), run)
+        as_seen = self._read_rows(student, few)
         codes = labels.codes if places is None else labels.codes[places]
-        task = Task(few, labels.classes, codes, read.rows)
-        encode_validation(student, encoder_of(task.classes))
+        task = Task(few, labels.classes, codes, as_seen(few))
+        student.encode_validation(encoder_of(task.classes))
         labels_only = isinstance(loss, LabelsOnly) or self.teacher_weight == 0
         seconds: dict[str, float] = {}
         with timed(seconds, "observing"):
@@ -136,7 +131,7 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
             weights = _weigh(examined, opened.scores, float(loss.sharpness))
         with timed(seconds, "training"):
             targets = Targets.of(task, _followers(examined, weights, labels, choices), student.scores)
-            everything = _everything(student, rows, labels, read, sampled=places is not None)
+            everything = AllRows(rows, labels.codes, as_seen, observed=places is None)
             own = hasattr(self.student, "max_iter")
             train(student, targets, everything, opened.teachers if examined else [], run, own=own)
         # only now, so that a fit that fails changes nothing
@@ -149,7 +144,7 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
         self.checks_ = [check for _, _, check in examined if check is not None]
         self.teacher_weights_ = weights
         self.history_ = getattr(student, "history_", [])
-        self._keep_student(student, few, read, n_rows=None if places is None else len(rows))
+        self._keep_student(student, few, as_seen, n_rows=None if places is None else len(rows))
         return self
 
     @property
@@ -169,7 +164,7 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
 
     def _make_student(self, X: Any, loss: Loss, run: Run) -> Any:
         """Return an unfitted student that can learn from X by this loss."""
-        student = make_student(self.student, random_state=self.random_state, progress=run.progress, X=X)
+        student = make_student(self.student, X=X, random_state=self.random_state, run=run)
         if student.scores == "probabilities" and loss.torch_only:
             own = isinstance(loss, Own)
             what = "{argument}, a function," if own else "{argument}"
@@ -247,14 +242,6 @@ def _sample(rows: Rows, labels: LabelCodes, run: Run) -> tuple[Any, Any]:
             )
         )
     return few, places
-
-
-def _everything(student: Any, rows: Rows, labels: LabelCodes, read: StudentRows, *, sampled: bool) -> AllRows:
-    """Return all rows; where they are in memory, as the student sees them already."""
-    if not sampled:
-        return AllRows(as_rows(read.rows), labels.codes, lambda X: X, observed=True)
-    as_seen = partial(as_student_sees, student, names=read.names, encoder=read.encoder)
-    return AllRows(rows, labels.codes, as_seen, observed=False)
 
 
 def _weigh(examined: Sequence[Examined], ranked: Sequence[float] | None, sharpness: float) -> Floats:

@@ -8,18 +8,18 @@ from typing import Any, ClassVar
 
 from consilience.exceptions import InvalidInputError
 from consilience.options import (
-    Check,
     Options,
     anything,
-    check_choice,
     choice,
     either,
     flag,
     number,
+    one_of,
     option,
     temperature,
 )
-from consilience.transport.costs import COSTS, Cost, as_cost
+from consilience.students import STUDENT
+from consilience.transport.costs import COSTS, Cost
 
 _TAU: Any = option(
     temperature(),
@@ -187,23 +187,6 @@ LOSSES: dict[str, type[Loss]] = {one.name: one for one in (Sinkhorn, KD, RKD, Fi
 """Every loss by its short name; `consilience.distil.targets` has what students learn by each."""
 
 
-def _loss(name: str, value: Any) -> Loss:
-    if isinstance(value, Loss):
-        loss = value
-    elif callable(value):
-        loss = Own(function=value)
-    else:
-        check_choice(name, value, LOSSES)
-        loss = LOSSES[value]()
-    loss.check_options()
-    return loss
-
-
-def _cost(name: str, value: Any) -> Any:
-    """Return a cost, a matrix, or a list of matrices; the latter are checked with the teachers."""
-    return as_cost(name, value) if isinstance(value, str | Cost) else value
-
-
 class DistilOptions(Options):
     """Options of `CrossTaskDistiller`."""
 
@@ -213,13 +196,13 @@ class DistilOptions(Options):
         "`rank_teachers`. None if there is nothing to learn from any.",
     )
     student: Any = option(
-        anything("classifier, torch.nn.Module, factory, name or None", str),
-        "As in `Unifier`. Modules, factories and None are trained for 800 steps or more, without held-out "
-        "rows. Give a `consilience.students.Network` to choose otherwise.",
+        STUDENT,
+        "What learns; see `Unifier`. Networks and the default student are trained for 800 steps or more, "
+        "without held-out rows. Give a `consilience.students.Network` to choose otherwise.",
         default=None,
     )
     loss: Any = option(
-        Check(_loss, "str, Loss or callable", str, tuple(LOSSES), lambda name: LOSSES[name]()),
+        one_of(LOSSES, Loss, "str, Loss or callable", lambda given: Own(function=given)),
         "What the teachers add: 'sinkhorn', 'kd', 'rkd', 'fitnet', 'refilled' or 'none'; one of them with "
         "options, such as ``distil.Sinkhorn(temperature=1)``; or a function of your own, see `distil.Own`. "
         "'kd' needs teachers with the student's classes. scikit-learn students can learn by 'sinkhorn', 'kd' "
@@ -243,7 +226,7 @@ class DistilOptions(Options):
         default="auto",
     )
     cost: Any = option(
-        Check(_cost, "str, Cost or (m, K) array", str, tuple(COSTS), lambda name: COSTS[name]()),
+        one_of(COSTS, Cost, "str, Cost or (m, K) array", lambda given: given),  # matrices: see `make_signal`
         "Distance between the teacher's classes and yours: 'embedding', 'constant' or 'random'; one of "
         "`consilience.transport` with options, such as ``transport.Superclass(mapping)``; or your own "
         "matrix, for several teachers a list of matrices.",

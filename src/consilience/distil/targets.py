@@ -263,7 +263,7 @@ def _nearest_mean_logits(signal: TeacherSignal, task: Task) -> Columns:
     def squares(E: NDArray[Any]) -> Floats:
         found = np.full((len(E), len(means)), np.nan)
         answered = ~np.isnan(E[:, 0])
-        found[answered] = centre_distances(E[answered], means, signal.source.normalize) ** 2
+        found[answered] = centre_distances(E[answered], means, signal.normalize) ** 2
         return found
 
     rows = np.flatnonzero(labelled & ~np.isnan(E[:, 0]))

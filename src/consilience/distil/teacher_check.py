@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +13,7 @@ from scipy.special import softmax
 
 from consilience._validation import take_rows
 from consilience.distil.teacher_signal import Task, TeacherSignal, out_of_fold_labels, plans_by_fold
-from consilience.exceptions import ConvergenceWarning
+from consilience.exceptions import ConvergenceWarning, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.held_out import (
     TOLERANCE,
@@ -111,15 +110,15 @@ class TeacherCheck:
                 f"could not be checked: it answered fewer than {MIN_ROWS} labelled rows that can be held "
                 "out (for which a class needs two)"
             )
-        figures = (
-            f"{self.gain:+.2f} +- {self.error:.2f} nats per row, "
-            f"{self.accuracy:.0%} right instead of {self.labels_only_accuracy:.0%}"
-        )
+        why = f"knows more about {self.n_rows} held-out labels than the other labels do"
         if not self.knows_more:
-            return f"knows no more about {self.n_rows} held-out labels than the other labels do: {figures}"
-        if not self.used:
-            return f"made a student no better on {self.n_rows} held-out rows, though it knows more: {figures}"
-        return f"knows more about {self.n_rows} held-out labels than the other labels do: {figures}"
+            why = f"knows no more about {self.n_rows} held-out labels than the other labels do"
+        elif not self.used:
+            why = f"made a student no better on {self.n_rows} held-out rows, though it knows more"
+        return (
+            f"{why}: {self.gain:+.2f} +- {self.error:.2f} nats per row, {self.accuracy:.0%} right instead of "
+            f"{self.labels_only_accuracy:.0%}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,15 +218,11 @@ def choose_weight(
         lost = was_right.astype(float) - (log_s.argmax(axis=1) == codes)
         if lost.mean() <= standard_error(lost):
             losses[i] = calibrated_losses(log_s, codes)
-    if not losses:
+    best = min(losses.values(), key=lambda loss: float(loss.sum()), default=before)
+    if not best.sum() < before.sum():
         return None, 0.0
-    best = min(losses, key=lambda i: float(losses[i].sum()))
-    if not losses[best].sum() < before.sum():
-        return None, 0.0
-    good = [
-        i for i in losses if (losses[i] - losses[best]).mean() <= standard_error(losses[i] - losses[best])
-    ]
-    return good[-1], float((before - losses[good[-1]]).sum())
+    *_, largest = (i for i, loss in losses.items() if (loss - best).mean() <= standard_error(loss - best))
+    return largest, float((before - losses[largest]).sum())
 
 
 def standard_error(values: Floats) -> float:
@@ -264,8 +259,8 @@ def compare_labels(
         gain=float(gains.mean()),
         error=standard_error(gains),
         added=np.nan,
-        accuracy=n_right(log_q, codes) / len(codes),
-        labels_only_accuracy=n_right(log_p, codes) / len(codes),
+        accuracy=float((log_q.argmax(axis=1) == codes).mean()),
+        labels_only_accuracy=float((log_p.argmax(axis=1) == codes).mean()),
         n_rows=len(codes),
     )
 
@@ -301,11 +296,6 @@ def student_log_proba(
     return _predict(folds.table, codes, len(task.classes), known, soft_labels)
 
 
-def n_right(log_proba: Floats, codes: NDArray[np.intp]) -> int:
-    """Return how often the most probable class is the label."""
-    return int(np.count_nonzero(log_proba.argmax(axis=1) == codes))
-
-
 def _predict(
     table: NDArray[np.float32],
     codes: NDArray[np.intp],
@@ -316,12 +306,12 @@ def _predict(
     """Do `held_out_log_proba`, and warn if a regression did not converge."""
     log_proba, worst = held_out_log_proba(table, codes, n_classes, fold, soft_labels)
     if worst is not None and not worst.converged:
-        warnings.warn(
-            "A regression that teachers are checked with stopped after "
-            f"{worst.n_iter} steps with a gradient of {worst.gradient:.2g}, above {TOLERANCE:g}. Teachers "
-            "may look more reliable than they are; scale the columns of X.",
-            ConvergenceWarning,
-            stacklevel=2,
+        warn(
+            ConvergenceWarning(
+                f"A regression that teachers are checked with stopped after {worst.n_iter} steps with a "
+                f"gradient of {worst.gradient:.2g}, above {TOLERANCE:g}. Teachers may look more reliable "
+                "than they are; scale the columns of X."
+            )
         )
     return log_proba
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from consilience.transport.distance import class_share_shift, conditional_plan
 # teachers three times the weight of the labels. Chosen on digits and CIFAR-100, on seeds that no test and no
 # table uses.
 STRENGTH = 0.3
+Costs = Callable[[NDArray[np.bool_]], Floats]
 
 
 # Without them, six random labels of a class and three of another would double its share in all other rows.
@@ -69,46 +70,6 @@ class Task:
 
 
 @dataclass(frozen=True, eq=False)
-class CostSource:
-    """What the costs of a teacher are made of: either a fixed matrix, or centres and labelled embeddings.
-
-    Attributes
-    ----------
-    n_classes : int
-        K.
-    codes : (l,) array of int
-        Labels of the l labelled rows.
-    fixed : (m, K) array or None
-        Costs that do not depend on which labelled rows are used.
-    centres : (m, d) array or None
-        The centres of the teacher's own classes.
-    embeddings : (l, d) array or None
-        Of the labelled rows.
-    normalize : bool
-        Whether centres are compared at unit length.
-    """
-
-    n_classes: int
-    codes: NDArray[np.intp]
-    fixed: Floats | None = None
-    centres: Floats | None = None
-    embeddings: NDArray[Any] | None = None
-    normalize: bool = True
-
-    def cost(self, rows: NDArray[np.bool_]) -> Floats:
-        """Return M (m, K) of SCTD, eq. (7), from some of the labelled rows (l,)."""
-        if self.fixed is not None:
-            return self.fixed
-        if self.centres is None or self.embeddings is None:
-            raise ValueError("A cost needs centres and embeddings, or a fixed matrix.")
-        means = class_means(self.embeddings[rows], self.codes[rows], self.n_classes)
-        missing = np.isnan(means).any(axis=1)
-        if missing.any():  # no answer on any row of a class: nothing tells it apart from the others
-            means[missing] = np.nanmean(means[~missing], axis=0)
-        return centre_distances(self.centres, means, self.normalize)
-
-
-@dataclass(frozen=True, eq=False)
 class TeacherSignal:
     """A teacher's outputs, costs and transported labels for a task.
 
@@ -123,7 +84,10 @@ class TeacherSignal:
         What is subtracted from each column of the cost, so that transported labels have the class shares of
         the task; zeros with ``match_shares=False``.
     epsilon : float
-    source : CostSource
+    costs : callable
+        From some of the l labelled rows (l,) to the costs (m, K) that these give.
+    normalize : bool
+        Whether centres are compared at unit length.
     loss : Loss
     """
 
@@ -132,7 +96,8 @@ class TeacherSignal:
     cost: Floats
     shift: Floats
     epsilon: float
-    source: CostSource
+    costs: Costs
+    normalize: bool
     loss: Any
 
     @property
@@ -198,12 +163,13 @@ def make_signal(
     proba, answered = _labelled_proba(observed, task, float(loss.temperature))
     if not answered.any():
         raise TeacherError(teacher.name, "abstains on every labelled row; there is nothing to learn from it.")
-    source = _cost_source(teacher, observed, task, cost, seed)
-    M = source.cost(answered)
+    costs = _costs(teacher, observed, task, cost, seed)
+    M = costs(answered)
     epsilon = automatic_epsilon(M) if isinstance(loss.epsilon, str) else float(loss.epsilon)
     check_sharpness(epsilon, M)
     shift = _shift(proba[answered], task, M, epsilon, loss)
-    return TeacherSignal(teacher, observed, M, shift, epsilon, source, loss)
+    normalize = bool(getattr(cost, "normalize", True))
+    return TeacherSignal(teacher, observed, M, shift, epsilon, costs, normalize, loss)
 
 
 def plans_by_fold(signal: TeacherSignal, task: Task, fold: NDArray[np.intp]) -> dict[int, Floats]:
@@ -222,7 +188,7 @@ def plans_by_fold(signal: TeacherSignal, task: Task, fold: NDArray[np.intp]) -> 
     for held_out in np.unique(fold[answered & (fold >= 0)]):
         others = answered & (fold != held_out)
         if others.any():
-            cost = signal.source.cost(others)
+            cost = signal.costs(others)
             shift = _shift(proba[others], task, cost, signal.epsilon, signal.loss)
             plans[int(held_out)] = conditional_plan(cost, signal.epsilon, shift)
     return plans
@@ -252,15 +218,24 @@ def _shift(proba: Floats, task: Task, cost: Floats, epsilon: float, loss: Loss) 
     return class_share_shift(proba, task.shares(FURTHER_LABELS), cost, epsilon)
 
 
-def _cost_source(teacher: Teacher, observed: Observed, task: Task, cost: Any, seed: int) -> CostSource:
-    """Return what the costs are made of."""
+def _costs(teacher: Teacher, observed: Observed, task: Task, cost: Any, seed: int) -> Costs:
+    """Return what gives M (m, K) of SCTD, eq. (7), from some of the labelled rows (l,)."""
     codes, K = task.codes[task.labelled], len(task.classes)
-    if isinstance(cost, Constant | Superclass):
-        return CostSource(K, codes, cost_by_name(teacher, task.classes, cost))
     if not isinstance(cost, Embedding | Random):
-        return CostSource(K, codes, check_cost(cost, len(teacher.classes), K))
+        named = isinstance(cost, Constant | Superclass)
+        fixed = cost_by_name(teacher, task.classes, cost) if named else cost
+        M = check_cost(fixed, len(teacher.classes), K)
+        return lambda rows: M
     X = take_rows(task.X, task.labelled)
     elsewhere = isinstance(cost, Embedding) and cost.other is not None
     seen = None if elsewhere else observed.take(task.labelled)
     centres, points = class_points(teacher, X, cost, seen, seed)
-    return CostSource(K, codes, None, centres, points, cost.normalize)
+
+    def from_rows(rows: NDArray[np.bool_]) -> Floats:
+        means = class_means(points[rows], codes[rows], K)
+        missing = np.isnan(means).any(axis=1)
+        if missing.any():  # no answer on any row of a class: nothing tells it apart from the others
+            means[missing] = np.nanmean(means[~missing], axis=0)
+        return centre_distances(centres, means, cost.normalize)
+
+    return from_rows

@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 from consilience._progress import part_of
 from consilience.distil.targets import Follower, Targets
 from consilience.exceptions import CoverageWarning, warn
-from consilience.rows import Rows, memory_budget, new_array
+from consilience.rows import Rows, new_array
 from consilience.rows.targets import ROW_VISITS, TargetRows
 from consilience.run import Run
 from consilience.scoring.blocks import Asked, digests_of, placed
 from consilience.scoring.store import as_store
-from consilience.students.checkpoints import checkpoint_folder
-from consilience.students.training import fit_network, fit_student_by_passes
 from consilience.teachers import Observed, Teacher
 
 # A network gets at least this many steps of the optimiser, however few the rows.
@@ -77,39 +75,24 @@ def train(
                 "answered them."
             )
         )
-    budget = memory_budget(run)
     if student.scores == "probabilities":
         mass = goals.sum(axis=1)
         for i in range(rows.n_blocks):
             part = rows.rows_of(i)
             goals[part] /= np.maximum(mass[part, None], np.finfo(np.float32).tiny)
         learnt = TargetRows(rows, goals, mass / mass.max(), used, as_seen)
-        fit_student_by_passes(
-            student,
-            learnt,
-            np.ones(targets.n_classes),
-            loss="cross-entropy",
-            temperature=1.0,
-            progress=run.report,
-            memory=budget,
-        )
+        student.learn(learnt, np.ones(targets.n_classes), run=run)
         return
     learnt = TargetRows(rows, goals, None, used, as_seen)
     if not own:
         student.set_params(**training_options(learnt.n_rows))
-    key = digest.hexdigest()
-    with checkpoint_folder(as_store(run.cache, run.cache_limit), key) as folder:
-        fit_network(
-            student,
-            learnt,
-            None,
-            n_classes=targets.n_classes,
-            criterion=targets.criterion(float((codes >= 0).sum() / learnt.n_rows)),
-            progress=run.report,
-            memory=budget,
-            checkpoint=folder,
-            key=key,
-        )
+    student.learn(
+        learnt,
+        run=run,
+        key=digest.hexdigest(),
+        n_classes=targets.n_classes,
+        criterion=targets.criterion(float((codes >= 0).sum() / learnt.n_rows)),
+    )
 
 
 def training_options(rows: int) -> dict[str, Any]:

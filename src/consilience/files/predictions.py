@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from consilience._optional import require
 from consilience.exceptions import InvalidInputError
 from consilience.files.disk import replacing
-from consilience.rows.memory import new_array
+from consilience.rows.rows import new_array
 from consilience.run import Run
 
 LABEL = "label"

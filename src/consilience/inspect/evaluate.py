@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,6 +41,8 @@ from consilience.scoring import observe
 from consilience.teachers import Teacher
 
 Codes = NDArray[np.intp]
+Alone = tuple[Answers, NDArray[np.bool_], int]
+"""What a student of the labels alone says, of which of the rows (n,), and how many folds it took."""
 MOST_LABELS = 5000  # up to which labels_only="auto" lets a student learn the labels alone
 LOST, LOST_ROWS = 0.1, 5  # a class is nearly lost if a smaller share of at least so many rows is found
 
@@ -89,20 +91,20 @@ class Truth:
 
     def accuracy(self, guesses: Codes, sample_weight: ArrayLike | None = None) -> float:
         """Return the weighted share of labelled rows that are guessed (n,) rightly."""
-        if sample_weight is None:
-            return float(accuracy_score(self.codes, guesses[self.known]))
         try:
-            weights = np.asarray(sample_weight, dtype=np.float64)
+            weights = np.asarray(1.0 if sample_weight is None else sample_weight, dtype=np.float64)
         except Exception as error:  # what is no array can raise anything
             raise InvalidInputError("sample_weight must be numbers, one for each row of X.") from error
-        if weights.shape != self.known.shape or not np.isfinite(weights).all() or (weights < 0).any():
+        shape = self.labels.shape if sample_weight is not None else ()
+        if weights.shape != shape or not np.isfinite(weights).all() or (weights < 0).any():
             raise InvalidInputError(
-                f"sample_weight has shape {weights.shape}; expected ({len(self.known)},): a finite number of "
-                "at least 0 for each row of X."
+                f"sample_weight has shape {weights.shape}; expected {shape}: a finite number of at least 0 "
+                "for each row of X."
             )
-        if not weights[self.known].any():
+        weights = np.broadcast_to(weights, self.labels.shape)[self.known]
+        if not weights.any():
             raise InvalidInputError("sample_weight is 0 for every row with a label; give some rows a weight.")
-        return float(accuracy_score(self.codes, guesses[self.known], sample_weight=weights[self.known]))
+        return float(accuracy_score(self.codes, guesses[self.known], sample_weight=weights))
 
 
 def read_truth(
@@ -163,14 +165,6 @@ def confusion_matrix(truth: Codes, decided: Codes, n_classes: int) -> Codes:
     ours = truth < n_classes
     cells = np.bincount(truth[ours] * n_classes + decided[ours], minlength=n_classes**2)
     return cells.reshape(n_classes, n_classes)
-
-
-class Alone(NamedTuple):
-    """What the student says that learnt these labels only, cross-validated."""
-
-    answers: Answers  # (k,) on the rows held out
-    held_out: NDArray[np.bool_]  # (n,)
-    n_folds: int
 
 
 def score(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
@@ -266,15 +260,13 @@ def evaluate(
     X = X if known.all() else take_rows(X, known)
     proba = np.zeros((len(truth.codes), space.n_classes))
     proba[:, space.encode(model.classes_)] = model.predict_proba(X)
-    alone = None
-    if not hasattr(model, "student"):
-        pass  # what learnt cannot be told apart from how
-    elif labels_only == "auto" and len(truth.codes) > MOST_LABELS:
+    alone, wanted = None, labels_only if hasattr(model, "student") else False
+    if wanted == "auto" and len(truth.codes) > MOST_LABELS:
         told.append(
             f"The student was not trained on the {len(truth.codes)} labels alone, which may take long: "
             "labels_only=True does it."
         )
-    elif labels_only:
+    elif wanted:
         alone = learn_labels(model.student, model.random_state, X, truth.codes, space, n_folds, run, told)
     return assess(proba, truth.codes, space, packed, alone, confidence, n_bins, told, int((~known).sum()))
 
@@ -403,7 +395,7 @@ def learn_labels(
         )
         proba[other] = learner.fit(take_rows(X, seen), truth[seen]).predict_proba(take_rows(X, other))
     run.report("labels alone", len(used), len(used))
-    return Alone(Answers.given(proba[held_out], truth[held_out]), held_out, len(used))
+    return Answers.given(proba[held_out], truth[held_out]), held_out, len(used)
 
 
 def assess(
@@ -433,45 +425,38 @@ def assess(
         return scores_of(Tally.of(answers, truth, n_classes, n_bins), confidence)
 
     n_classes = space.n_classes
-    answers = Answers.given(proba, truth)
-    confusion, scores = confusion_matrix(truth, answers.decided, n_classes), measured(answers, truth)
+    decided, *_ = answers = Answers.given(proba, truth)
+    confusion, scores = confusion_matrix(truth, decided, n_classes), measured(answers, truth)
     compared: list[Compared] = []
     sides: list[tuple[Tally, Tally]] = []
     if packed is not None and not np.isnan(packed[:, space.offsets[:-1]]).all():
         vote, sides = beside_teachers(packed, space, proba, truth, n_bins)
         compared.append(Compared("vote", "vote", n_classes, measured(vote, truth), scores))
     if alone is not None:
-        held = truth[alone.held_out]
-        model = measured(Answers(*(part[alone.held_out] for part in answers)), held)
-        name = f"labels alone ({alone.n_folds} folds)"
-        compared.append(Compared(name, "labels only", n_classes, measured(alone.answers, held), model))
+        learnt, held_out, n_folds = alone
+        ours = Answers(*(part[held_out] for part in answers))
+        both = [measured(one, truth[held_out]) for one in (learnt, ours)]
+        compared.append(Compared(f"labels alone ({n_folds} folds)", "labels only", n_classes, *both))
     best, who = np.full(n_classes, np.nan), np.full(n_classes, -1)  # the best recall of a teacher, and whose
     for i, (theirs, ours) in enumerate(sides):
         if not theirs.occurs.any():
             continue
         own = space.columns[space.block(i)]
-        both = (scores_of(tally, confidence) for tally in (theirs, ours))
+        both = [scores_of(tally, confidence) for tally in (theirs, ours)]
         compared.append(Compared(space.names[i], "teacher", len(own), *both))
         found = shares_of(theirs.hits, theirs.occurs)
         better = ~(found <= best[own]) & ~np.isnan(found)
         best[own[better]], who[own[better]] = found[better], i
-    predicted = np.bincount(answers.decided, minlength=n_classes)
+    predicted = np.bincount(decided, minlength=n_classes)
+    counts, right = confusion.sum(axis=1), confusion.diagonal()
+    lost = (counts > 0) & ((predicted == 0) | ((counts >= LOST_ROWS) & (right < LOST * counts)))
+    figures = (counts, predicted, shares_of(right, predicted), shares_of(right, counts))
     names = [space.names[i] if i >= 0 else None for i in who.tolist()]
-    by_class = _by_class(confusion, predicted, space.classes.tolist(), names, best)
+    columns = [*(column.tolist() for column in figures), names, best.tolist(), lost.tolist()]
+    by_class = tuple(ClassScores(*row) for row in zip(space.classes.tolist(), *columns, strict=True))
     evaluation = Evaluation(
         scores, tuple(compared), by_class, confusion, n_unlabelled, confidence, n_bins, tuple(told)
     )
     if evaluation.warning:
         warn(CoverageWarning(evaluation.warning))
     return evaluation
-
-
-def _by_class(
-    confusion: Codes, predicted: Codes, classes: list[Any], names: list[str | None], best: Floats
-) -> tuple[ClassScores, ...]:
-    counts, right = confusion.sum(axis=1), confusion.diagonal()
-    lost = (counts > 0) & ((predicted == 0) | ((counts >= LOST_ROWS) & (right < LOST * counts)))
-    precision, recall = shares_of(right, predicted), shares_of(right, counts)
-    columns = (counts, predicted, precision, recall, names, best, lost)
-    values = [column if isinstance(column, list) else column.tolist() for column in columns]
-    return tuple(ClassScores(*row) for row in zip(classes, *values, strict=True))

@@ -37,7 +37,7 @@ from consilience.run import resolve_run
 from consilience.soft_labels.agreement import teacher_agreement
 from consilience.soft_labels.methods import spread_out
 from consilience.soft_labels.teacher_temperatures import divide_by_temperatures
-from consilience.students.estimator import student_name
+from consilience.students.student import student_name
 
 MOST_TEACHERS = 100  # in a drawing, and pairs of them in a table
 MOST_CELLS = 30_000  # of the drawing of the label space: more are a sample of its classes

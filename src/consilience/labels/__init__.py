@@ -12,9 +12,8 @@ Every verb, the command line and the readers of files read labels with `read_lab
 
 from __future__ import annotations
 
-from consilience.labels.names import apply_aliases, class_list
 from consilience.labels.reader import LabelCodes, read_labels
-from consilience.labels.space import BETWEEN_GROUPS, Disconnected, LabelSpace
+from consilience.labels.space import BETWEEN_GROUPS, Disconnected, LabelSpace, apply_aliases, class_list
 
 __all__ = [
     "BETWEEN_GROUPS",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, LabelSpaceError, shown, warn
-from consilience.labels.names import check_exact, class_list, kind_of
+from consilience.labels.space import check_exact, class_list, kind_of
 
 _EXACT = 2.0**53  # beyond, floats skip whole numbers
 
@@ -84,22 +84,31 @@ def read_labels(
     for alias, name in (aliases or {}).items():
         if name in place:
             place.setdefault(alias, place[name])
-    no_class = [i for i, value in enumerate(values) if not _is_missing(value) and value == -1]
-    minus_one = bool(no_class) and -1 not in place
-    known = [i for i, v in enumerate(values) if not _is_missing(v) and (i not in no_class or not minus_one)]
-    _check_known(values, places, known, where)
-    _check_enough([values[i] for i in known], at_least, where, minus_one)
+    present = [i for i, value in enumerate(values) if not _is_missing(value)]
+    known = [i for i in present if values[i] != -1 or -1 in place]
+    minus_one = len(known) < len(present)  # -1 stands for no label
+    for i in known:
+        if not isinstance(values[i], str | int | float) or (
+            isinstance(values[i], float) and abs(values[i]) > _EXACT
+        ):
+            raise _no_label(values[i], int(np.argmax(places == i)), where)
+    found = [values[i] for i in known]
+    kinds = {kind_of(value) for value in found}
+    if len(kinds) > 1:
+        raise InvalidInputError(
+            f"{where} mixes {' and '.join(sorted(kinds))}; make the labels one kind, such as str."
+        )
+    _check_enough(found, at_least, where, minus_one)
     unknown = [i for i in known if values[i] not in place]
+    names = np.asarray(listed)
     if listed is None or (others and unknown):
         n_labelled = int(np.bincount(places, minlength=len(values))[unknown].sum())
-        found = _sorted_names([values[i] for i in unknown], n_labelled, where, minus_one)
-        place |= {name: i for i, name in enumerate(found, len(listed or ()))}
+        more = _sorted_names([values[i] for i in unknown], n_labelled, where, minus_one)
+        place |= {name: i for i, name in enumerate(more, len(listed or ()))}
         # as objects, since texts may follow numbers
-        names = np.asarray(found) if listed is None else np.array([*listed, *found], dtype=object)
+        names = np.asarray(more) if listed is None else np.array([*listed, *more], dtype=object)
     elif unknown:
         raise _unknown_label(values, places, unknown, listed, where)
-    else:
-        names = np.asarray(listed)
     table = np.full(len(values), -1, dtype=np.intp)
     table[known] = [place[values[i]] for i in known]
     return LabelCodes(names, table[places])
@@ -108,7 +117,7 @@ def read_labels(
 def _distinct(y: Any, where: str) -> tuple[list[Any], NDArray[np.intp]]:
     """Return the distinct entries of y as Python values, and which of them (n,) each row has."""
     entries = _entries(y, where)
-    if isinstance(entries, np.ndarray) and entries.dtype.kind in "biufU":
+    if isinstance(entries, np.ndarray):
         found, inverse = np.unique(entries, return_inverse=True)
         return found.tolist(), inverse.astype(np.intp, copy=False)
     values = [_plain(value) for value in entries]
@@ -125,34 +134,28 @@ def _distinct(y: Any, where: str) -> tuple[list[Any], NDArray[np.intp]]:
 
 
 def _entries(y: Any, where: str) -> NDArray[Any] | list[Any]:
-    """Return labels as an array or a list, from whatever holds them. Raise unless there is one per row."""
-    if y is None or isinstance(y, str | bytes | Mapping | set | frozenset):
-        hint = " A set has no order: give a list." if isinstance(y, set | frozenset) else ""
-        raise InvalidInputError(f"{where} is a {type(y).__name__}; expected one label per row, (n,).{hint}")
+    """Return labels as an array of numbers or texts, or a list. Raise unless there is one per row."""
     if hasattr(y, "detach"):  # a tensor; its own tolist knows types that numpy does not
         y = y.detach().cpu()
     if hasattr(y, "__array__") and not hasattr(y, "shape"):
         y = np.asarray(y)
-    shape = getattr(y, "shape", None)
-    if shape is not None and len(shape) == 2 and shape[1] == 1:
+    shape: tuple[int, ...] = getattr(y, "shape", (0,))
+    if len(shape) == 2 and shape[1] == 1:
         from sklearn.exceptions import DataConversionWarning
 
         problem = "A column-vector y was passed when a 1d array was expected"  # scikit-learn's words
         warn(DataConversionWarning(f"{problem}: {where} has shape {tuple(shape)}."))
-        y = y.reshape(-1) if hasattr(y, "reshape") else np.asarray(y).reshape(-1)
-    elif shape is not None and len(shape) != 1:
-        raise InvalidInputError(f"{where} has shape {tuple(shape)}; expected one label per row, (n,).")
-    if isinstance(y, np.ndarray):  # tolist of a masked array gives None for masked entries
-        return y if y.dtype.kind in "biufU" and not np.ma.isMaskedArray(y) else list(y.tolist())
-    for name in ("to_list", "to_pylist", "tolist"):  # of pandas and polars, pyarrow, torch
+        y, shape = np.asarray(y).reshape(-1), (0,)
+    unordered = isinstance(y, str | bytes | Mapping | set | frozenset) or not isinstance(y, Iterable)
+    if unordered or len(shape) != 1:
+        what = f"is a {type(y).__name__}" if unordered else f"has shape {tuple(shape)}"
+        raise InvalidInputError(f"{where} {what}; expected a list of labels, one per row: (n,).")
+    if isinstance(y, np.ndarray) and y.dtype.kind in "biufU" and not np.ma.isMaskedArray(y):
+        return y
+    for name in ("to_list", "to_pylist", "tolist"):  # of pandas and polars, pyarrow, torch, masked arrays
         if hasattr(y, name):
             return list(getattr(y, name)())
-    try:
-        return list(y)
-    except TypeError:
-        raise InvalidInputError(
-            f"{where} is a {type(y).__name__}; expected one label per row, (n,)."
-        ) from None
+    return list(y)
 
 
 def _plain(value: Any) -> Any:
@@ -169,45 +172,22 @@ def _is_missing(value: Any) -> bool:
         return type(value).__name__ == "NAType"
 
 
-def _check_known(values: list[Any], places: NDArray[np.intp], known: list[int], where: str) -> None:
-    for i in known:
-        value = values[i]
-        if not isinstance(value, str | int | float):
-            raise _no_label(value, _first_row(places, i), where)
-        if isinstance(value, float) and abs(value) > _EXACT:
-            raise InvalidInputError(
-                f"{where} has {value!r} in row {{row}}; labels are text, or finite numbers (as floats, up to "
-                "2^53). Give None for no label.",
-                row=_first_row(places, i),
-            )
-    kinds = {kind_of(values[i]) for i in known}
-    if len(kinds) > 1:
-        raise InvalidInputError(
-            f"{where} mixes {' and '.join(sorted(kinds))}; make the labels one kind, such as str."
-        )
-
-
-def _first_row(places: NDArray[np.intp], place: int) -> int:
-    return int(np.argmax(places == place))
-
-
 def _no_label(value: Any, row: int, where: str) -> InvalidInputError:
     head = "Complex data not supported: " if isinstance(value, complex) else ""  # scikit-learn's words
     return InvalidInputError(
-        f"{head}{where} has {shown(value)} in row {{row}}; labels are text or numbers, or None for none.",
+        f"{head}{where} has {shown(value)} in row {{row}}; labels are text, or finite numbers (as floats, up "
+        "to 2^53). Give None for no label.",
         row=row,
     )
 
 
 def _check_enough(found: list[Any], at_least: int, where: str, minus_one: bool) -> None:
     hint = " -1 means no label: where it is a class of yours, give the classes names." if minus_one else ""
-    if not found and at_least > 0:
-        raise InvalidInputError(
-            f"{where} has no labels; give some, and None, NaN or -1 for rows without one.{hint}"
-        )
     if len(found) < at_least:
+        what = f"one class, {found[0]!r}" if found else "no labels"
         raise InvalidInputError(
-            f"{where} has one class, {found[0]!r}; give labels of {at_least} classes or more.{hint}"
+            f"{where} has {what}; give labels of {counted(max(at_least, 1), 'class')} or more, and None, NaN "
+            f"or -1 for rows without one.{hint}"
         )
     if minus_one and found == [1]:
         warn(
@@ -225,16 +205,15 @@ def _sorted_names(found: list[Any], n: int, where: str, minus_one: bool) -> list
             f"{where} has the label -1, which means no label, and {min(found)!r}. Give the classes names if "
             "-1 is one of them, or None for rows without a label."
         )
-    fractions = [value for value in found if isinstance(value, float) and not value.is_integer()]
-    if fractions and len(found) > max(n / 2, 2):
+    whole = all(not isinstance(value, float) or value.is_integer() for value in found)
+    if not whole and len(found) > max(n / 2, 2):
         raise InvalidInputError(
             f"Unknown label type: continuous. {where} has {len(found)} different numbers in {n} rows, as "
             "measurements have; give classes."
         )
-    if not fractions:
-        found = [int(value) if isinstance(value, float) else value for value in found]
-    check_exact(found, where)
-    return sorted(found)
+    names = [int(value) if whole and isinstance(value, float) else value for value in found]
+    check_exact(names, where)
+    return sorted(names)
 
 
 def _unknown_label(

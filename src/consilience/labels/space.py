@@ -1,18 +1,17 @@
-"""The label space: the union of the teachers' classes."""
+"""The label space: the union of the teachers' classes, which may have aliases, and what connects them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience._components import connected_classes
 from consilience._words import counted, shorten
-from consilience.exceptions import DisconnectedWarning, LabelSpaceError, warn
-from consilience.labels.names import apply_aliases, check_exact, class_list, kind_of, resolve_aliases
-from consilience.labels.reader import LabelCodes, read_labels
+from consilience.exceptions import DisconnectedWarning, LabelSpaceError, shown, warn
 from consilience.options import check_choice
 
 Disconnected = Literal["warn", "error", "ignore"]
@@ -76,31 +75,32 @@ class LabelSpace:
         disconnected: Disconnected = "warn",
     ) -> None:
         check_choice("disconnected", disconnected, ("warn", "error", "ignore"))
-        if not _is_listing(class_lists):
-            raise LabelSpaceError(
-                f"class_lists is a {type(class_lists).__name__}; give one list per teacher."
-            )
         lists = [class_list(values, f"class_lists[{i}]") for i, values in enumerate(class_lists)]
         if not lists:
             raise LabelSpaceError("A label space needs at least one class list; class_lists is empty.")
-        if names is not None and not _is_listing(names):
-            raise LabelSpaceError("{argument} must be one text per teacher.", argument="names", value=names)
-        self.names = tuple(map(str, names)) if names is not None else _default_names(len(lists))
+        default_names = (f"teacher {i + 1}" for i in range(len(lists)))
+        self.names = tuple(map(str, default_names if names is None else names))
         if len(self.names) != len(lists):
             raise LabelSpaceError(f"{len(self.names)} names were given for {len(lists)} class lists.")
-        _check_one_kind(lists, self.names)
-        resolved = resolve_aliases({} if aliases is None else aliases)
-        self._aliases = resolved
+        for values, name in zip(lists, self.names, strict=True):
+            if kind_of(values[0]) != kind_of(lists[0][0]):
+                raise LabelSpaceError(
+                    f"Classes of {self.names[0]!r} are {kind_of(lists[0][0])} ({shorten(lists[0], 3)}) and "
+                    f"those of {name!r} are {kind_of(values[0])} ({shorten(values, 3)}). Make them one kind, "
+                    "such as str."
+                )
+        self._aliases = resolve_aliases(aliases or {})
         known = {value for values in lists for value in values}
-        self.unused_aliases = tuple(alias for alias in resolved if alias not in known)
-        lists = [apply_aliases(v, resolved, name) for v, name in zip(lists, self.names, strict=True)]
+        self.unused_aliases = tuple(alias for alias in self._aliases if alias not in known)
+        lists = [apply_aliases(v, self._aliases, name) for v, name in zip(lists, self.names, strict=True)]
         union = list(dict.fromkeys(value for values in lists for value in values))
         check_exact(union, "The union of all classes")
         self.classes = np.unique(np.asarray(union))
         index = {value: i for i, value in enumerate(self.classes.tolist())}
         self.columns = np.array([index[value] for values in lists for value in values], dtype=np.intp)
         self.offsets = np.concatenate([[0], np.cumsum([len(v) for v in lists])]).astype(np.intp)
-        self._report(disconnected)
+        if disconnected != "ignore" and len(self.components()) > 1:
+            self._tell_of_groups(disconnected)
 
     @property
     def n_teachers(self) -> int:
@@ -144,9 +144,7 @@ class LabelSpace:
         """
         return slice(int(self.offsets[teacher]), int(self.offsets[teacher + 1]))
 
-    def read(
-        self, labels: Any, rows: int | None = None, *, where: str = "y", at_least: int = 1
-    ) -> LabelCodes:
+    def read(self, labels: Any, rows: int | None = None, *, others: bool = True, **options: Any) -> Any:
         """Return labels by `read_labels`. They may be aliases; classes that nobody knows follow `classes`.
 
         Examples
@@ -154,15 +152,10 @@ class LabelSpace:
         >>> LabelSpace([["a", "b"]]).read(["b", "z", None]).codes.tolist()
         [1, 2, -1]
         """
-        return read_labels(
-            labels,
-            rows,
-            where=where,
-            classes=self.classes,
-            aliases=self._aliases,
-            at_least=at_least,
-            others=True,
-        )
+        from consilience.labels.reader import read_labels
+
+        known: dict[str, Any] = {"classes": self.classes, "aliases": self._aliases}
+        return read_labels(labels, rows, **known, others=others, **options)
 
     def encode(self, labels: Iterable[Any], where: str = "y") -> NDArray[np.intp]:
         """Return the position of each label in `classes`, -1 where there is none.
@@ -174,8 +167,8 @@ class LabelSpace:
         >>> LabelSpace([["a", "b"]]).encode(["b", None, "a"]).tolist()
         [1, -1, 0]
         """
-        found = read_labels(labels, where=where, classes=self.classes, aliases=self._aliases, at_least=0)
-        return found.codes
+        codes: NDArray[np.intp] = self.read(labels, others=False, where=where, at_least=0).codes
+        return codes
 
     def renamed(self, name: Any) -> Any:
         """Return the class that a name stands for, by the aliases; the name itself if there is none.
@@ -202,36 +195,26 @@ class LabelSpace:
         return [self.classes[ids == i] for i in range(ids.max() + 1)]
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, LabelSpace):
-            return NotImplemented
-        return (
-            np.array_equal(self.classes, other.classes)
-            and np.array_equal(self.columns, other.columns)
-            and np.array_equal(self.offsets, other.offsets)
+        parts = ("classes", "columns", "offsets")
+        return isinstance(other, LabelSpace) and all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in parts
         )
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        groups = len(self.components())
-        head = (
-            f"LabelSpace: {counted(self.n_classes, 'class')}, {counted(self.n_teachers, 'teacher')}, "
-            f"{counted(groups, 'component')}"
-        )
+        groups = counted(len(self.components()), "component")
         rows = [
             f"  {name}: {counted(len(classes), 'class')}: {shorten(classes)}"
             for name, classes in zip(self.names[:12], self.class_lists, strict=False)
         ]
         if self.n_teachers > 12:
             rows.append(f"  and {self.n_teachers - 12} more teachers")
-        return "\n".join([head, *rows])
+        head = f"{counted(self.n_classes, 'class')}, {counted(self.n_teachers, 'teacher')}, {groups}"
+        return "\n".join([f"LabelSpace: {head}", *rows])
 
-    def _report(self, disconnected: Disconnected) -> None:
-        if disconnected == "ignore":
-            return
+    def _tell_of_groups(self, disconnected: Disconnected) -> None:
         groups = self.components()
-        if len(groups) == 1:
-            return
         listing = "; ".join(f"{{{shorten(group, 6)}}}" for group in groups[:6])
         more = f"; and {len(groups) - 6} more" if len(groups) > 6 else ""
         message = (
@@ -249,24 +232,154 @@ class LabelSpace:
         warn(DisconnectedWarning(f"{message}. {BETWEEN_GROUPS}"))
 
 
-def _is_listing(values: Any) -> bool:
-    """Tell whether an object is a collection to iterate over. A text is not."""
-    return (
-        isinstance(values, Iterable)
-        and not isinstance(values, str | bytes)
-        and getattr(values, "ndim", 1) > 0
-    )
+def class_list(values: ArrayLike, where: str = "classes") -> list[Any]:
+    """Return class names as a list of plain Python values, or say what is wrong with them.
 
-
-def _default_names(count: int) -> tuple[str, ...]:
-    return tuple(f"teacher {i + 1}" for i in range(count))
-
-
-def _check_one_kind(lists: Sequence[Sequence[Any]], names: Sequence[str]) -> None:
-    first = kind_of(lists[0][0])
-    for values, name in zip(lists, names, strict=True):
-        if kind_of(values[0]) != first:
+    Parameters
+    ----------
+    values : sequence of str, int, float or bool
+        The class names, all of one kind.
+    where : str
+        What to call them in an error.
+    """
+    if isinstance(values, str | bytes | set | frozenset | Mapping) or not hasattr(values, "__iter__"):
+        raise LabelSpaceError(
+            f"{where} is {shown(values)}; give a list with one name per class, in the order of the columns."
+        )
+    raw = values.tolist() if isinstance(values, np.ndarray) else values
+    names = [value.item() if isinstance(value, np.generic) else value for value in raw]
+    if not names:
+        raise LabelSpaceError(f"{where} is empty. Give at least one class.")
+    for value in names:
+        if not isinstance(value, str | int | float) or value in (np.inf, -np.inf) or value != value:
+            kind = type(value).__name__
             raise LabelSpaceError(
-                f"Classes of {names[0]!r} are {first} ({shorten(lists[0], 3)}) and those of {name!r} are "
-                f"{kind_of(values[0])} ({shorten(values, 3)}). Make them one kind, such as str."
+                f"{where} has the entry {shown(value)} of type {kind}; classes are text or finite numbers."
             )
+    kinds = {kind_of(value) for value in names}
+    if len(kinds) > 1:
+        raise LabelSpaceError(
+            f"{where} mixes {' and '.join(sorted(kinds))}; make them one kind, such as str."
+        )
+    repeated = [value for value, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise LabelSpaceError(f"{where} names {shorten(repeated)} more than once.")
+    check_exact(names, where)
+    return names
+
+
+def check_exact(names: list[Any], where: str) -> None:
+    """Raise if an array would change class names, because two of them could become one."""
+    cut = next((name for name in names if isinstance(name, str) and "\0" in name), None)
+    if cut is not None:
+        raise LabelSpaceError(
+            f"{where} has the name {cut!r} with a NUL character, which arrays drop at the end of a text. "
+            "Remove it."
+        )
+    array = np.asarray(names)
+    if array.dtype.kind == "O" or array.tolist() != names:
+        raise LabelSpaceError(
+            f"{where} has the number {shown(max(names, key=abs))}, which an array cannot hold exactly beside "
+            "the others. Give the classes as text."
+        )
+
+
+def kind_of(value: object) -> str:
+    """Return what a class is, in a word."""
+    if isinstance(value, str):
+        return "text"
+    return "booleans" if isinstance(value, bool) else "numbers"
+
+
+def resolve_aliases(aliases: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Follow chains of aliases to their last name."""
+    if not isinstance(aliases, Mapping):
+        raise LabelSpaceError(
+            f"aliases is a {type(aliases).__name__}; give a mapping such as {{'automobile': 'car'}}."
+        )
+    resolved = {}
+    for alias in aliases:
+        seen = [alias]
+        while seen[-1] in aliases:
+            name = aliases[seen[-1]]
+            if not isinstance(name, str | int | float):
+                raise LabelSpaceError(
+                    f"aliases rename {seen[-1]!r} to {shown(name)}; names are text or numbers."
+                )
+            if name in seen:
+                raise LabelSpaceError(f"aliases form a cycle: {' -> '.join(map(repr, [*seen, name]))}.")
+            seen.append(name)
+        resolved[alias] = seen[-1]
+    return resolved
+
+
+def apply_aliases(values: Sequence[Any], resolved: Mapping[Any, Any], name: str) -> list[Any]:
+    """Rename the classes of one teacher. Raise if two would become one."""
+    renamed = [resolved.get(value, value) for value in values]
+    for old, new in zip(values, renamed, strict=True):
+        if kind_of(new) != kind_of(old):
+            raise LabelSpaceError(
+                f"aliases rename {old!r} to {new!r}, which is {kind_of(new)}, not {kind_of(old)} "
+                "like the other classes."
+            )
+    merged, count = Counter(renamed).most_common(1)[0]
+    if count > 1:
+        sources = [old for old, new in zip(values, renamed, strict=True) if new == merged]
+        raise LabelSpaceError(
+            f"aliases make {shorten(map(repr, sources))} of {name!r} one class, {merged!r}. "
+            "Two classes of one teacher cannot be joined by aliases; drop one of these, or use "
+            "consilience.teachers.join_classes."
+        )
+    return renamed
+
+
+def connected_classes(
+    columns: NDArray[np.intp], offsets: NDArray[np.intp], n_classes: int
+) -> NDArray[np.intp]:
+    """Label each class with its connected component, numbered by first appearance.
+
+    Parameters
+    ----------
+    columns : (m,) array of int
+        Class of each packed column.
+    offsets : (N + 1,) array of int
+        Block borders.
+    n_classes : int
+        Number of classes, L. A class in no block is a component of its own.
+    """
+    everyone = np.ones((1, len(offsets) - 1), dtype=bool)
+    component: NDArray[np.intp] = connected_by_pattern(columns, offsets, n_classes, everyone)[0]
+    return component
+
+
+def connected_by_pattern(
+    columns: NDArray[np.integer[Any]],
+    offsets: NDArray[np.intp],
+    n_classes: int,
+    patterns: NDArray[np.bool_],
+) -> NDArray[np.intp]:
+    """Do what `connected_classes` does for each pattern of blocks.
+
+    Parameters
+    ----------
+    columns, offsets, n_classes
+        As for `connected_classes`.
+    patterns : (k, N) array of bool
+        Which blocks to use.
+
+    Returns
+    -------
+    (k, L) array of int
+    """
+    sets = [np.unique(columns[a:b]) for a, b in pairwise(offsets.tolist())]
+    # each class points to a smaller one of its component, in the end to the smallest
+    smallest = np.tile(np.arange(n_classes), (len(patterns), 1))
+    before: NDArray[Any] = np.empty(0)
+    while not np.array_equal(before, smallest):
+        before = smallest.copy()
+        for used, known in zip(patterns.T, sets, strict=True):
+            rows = np.ix_(used, known)
+            smallest[rows] = smallest[rows].min(axis=1, keepdims=True, initial=n_classes)
+        smallest = np.take_along_axis(smallest, smallest, axis=1)
+    numbers = np.cumsum(smallest == np.arange(n_classes), axis=1) - 1
+    return np.take_along_axis(numbers, smallest, axis=1).astype(np.intp)

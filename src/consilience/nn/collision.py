@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
@@ -16,7 +17,7 @@ from torch import Tensor
 from consilience._validation import check_choice, check_number, check_transition
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
-from consilience.nn._base import RowLoss, reduce_rows
+from consilience.nn.losses import RowLoss
 
 # Row sums of soft labels may differ from one by this much. Those of a half-precision softmax do.
 _SUM_ERROR = 1e-2
@@ -116,7 +117,12 @@ class TargetLoss(RowLoss, ABC):
             rows = rows.masked_fill(row_weights == 0, 0.0) * row_weights
             if target.ndim == 1 and self.reduction == "mean":
                 return rows.sum() / row_weights.sum().clamp_min(torch.finfo(z.dtype).tiny)
-        return reduce_rows(rows, self.reduction)
+        return self.reduced(rows)
+
+    def extra_repr(self) -> str:
+        """Describe the loss in ``repr``."""
+        powers = [f"{name}={value:g}, " for name, value in vars(self).items() if name in ("q", "alpha")]
+        return "".join(powers) + super().extra_repr()
 
     @abstractmethod
     def _rows(self, log_sigma: Tensor, y: Tensor) -> Tensor:
@@ -275,24 +281,10 @@ class GeneralisedCrossEntropy(TargetLoss):
         reduction: str = "mean",
         transition: ArrayLike | None = None,
         weighted: bool = False,
-        *,
-        ignore_index: int = IGNORED,
-        check_targets: bool = True,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            weight,
-            temperature,
-            reduction,
-            transition,
-            weighted,
-            ignore_index=ignore_index,
-            check_targets=check_targets,
-        )
+        super().__init__(weight, temperature, reduction, transition, weighted, **options)
         self.q = _check_power("q", q)
-
-    def extra_repr(self) -> str:
-        """Describe the loss in ``repr``."""
-        return f"q={self.q:g}, {super().extra_repr()}"
 
     def _rows(self, log_sigma: Tensor, y: Tensor) -> Tensor:
         return _sum(-torch.expm1(self.q * log_sigma) / self.q, y)
@@ -326,19 +318,9 @@ class RenyiCrossEntropy(TargetLoss):
         reduction: str = "mean",
         transition: ArrayLike | None = None,
         weighted: bool = False,
-        *,
-        ignore_index: int = IGNORED,
-        check_targets: bool = True,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            weight,
-            temperature,
-            reduction,
-            transition,
-            weighted,
-            ignore_index=ignore_index,
-            check_targets=check_targets,
-        )
+        super().__init__(weight, temperature, reduction, transition, weighted, **options)
         self.alpha = _check_power("alpha", alpha)
         if self.alpha != 1.0 and round(abs(self.alpha - 1.0), 15) < _NEAR_ONE:
             raise InvalidInputError(
@@ -346,10 +328,6 @@ class RenyiCrossEntropy(TargetLoss):
                 argument="alpha",
                 value=alpha,
             )
-
-    def extra_repr(self) -> str:
-        """Describe the loss in ``repr``."""
-        return f"alpha={self.alpha:g}, {super().extra_repr()}"
 
     def _rows(self, log_sigma: Tensor, y: Tensor) -> Tensor:
         if self.alpha == 1.0:
@@ -391,24 +369,10 @@ class CollisionCrossEntropy(TargetLoss):
         reduction: str = "mean",
         transition: ArrayLike | None = None,
         weighted: bool = False,
-        *,
-        ignore_index: int = IGNORED,
-        check_targets: bool = True,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            weight,
-            temperature,
-            reduction,
-            transition,
-            weighted,
-            ignore_index=ignore_index,
-            check_targets=check_targets,
-        )
+        super().__init__(weight, temperature, reduction, transition, weighted, **options)
         self.q = _check_power("q", q, or_zero=True)
-
-    def extra_repr(self) -> str:
-        """Describe the loss in ``repr``."""
-        return f"q={self.q:g}, {super().extra_repr()}"
 
     def _rows(self, log_sigma: Tensor, y: Tensor) -> Tensor:
         log_p = _log_sum(log_sigma, y)

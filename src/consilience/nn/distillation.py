@@ -7,6 +7,7 @@ NaN in the target (the teacher abstained) adds nothing.
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -15,10 +16,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.functional import normalize, smooth_l1_loss
 
-from consilience._validation import check_count, check_number, check_temperature
+from consilience._validation import check_count, check_number
 from consilience.exceptions import InvalidInputError
-from consilience.nn._base import RowLoss
-from consilience.nn._base import reduce_rows as _reduce
+from consilience.nn.losses import RowLoss
 
 MOST_ANGLES = 2**19
 """RKD looks at the angles of all triples of a batch, up to this many; beyond, it takes fewer vertices."""
@@ -27,7 +27,42 @@ SHORTEST = 1e-2
 """Sides of an angle that are shorter than this, in units of the mean distance, count less."""
 
 
-class KDLoss(RowLoss):
+class AnsweredLoss(RowLoss, ABC):
+    """Base of losses on the rows of a batch that the teacher answered."""
+
+    fewest = 1  # rows that the loss needs
+    same_width = False
+
+    def __init__(self, temperature: float = 1.0, reduction: str = "mean") -> None:
+        super().__init__(temperature, reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002  # torch's name
+        """Return the loss of the student's logits or features (n, d) and the teacher's (n, e)."""
+        wrong = input.ndim != 2 or target.ndim != 2 or len(input) != len(target)
+        if wrong or (self.same_width and input.shape != target.shape):
+            expected = "the same shape (n, K)" if self.same_width else "(n, d) and (n, e), with the same n"
+            raise InvalidInputError(
+                f"input has shape {tuple(input.shape)} and target {tuple(target.shape)}; expected {expected}."
+            )
+        # chosen before any arithmetic: the gradient of 0 * NaN is NaN
+        answered = ~target.isnan().any(dim=1)
+        S, T = input[answered], target[answered].to(input.dtype)
+        if len(S) >= self.fewest:
+            return self._reduced(self._loss(S, T), answered)
+        return input.sum() * 0.0 if self.reduction != "none" else input.sum(dim=1) * 0.0
+
+    @abstractmethod
+    def _loss(self, S: Tensor, T: Tensor) -> Tensor:
+        """Return the loss of the rows that were answered: of each, or of all."""
+
+    def _reduced(self, loss: Tensor, answered: Tensor) -> Tensor:
+        """Return the loss of rows as that of the batch, in which unanswered rows add nothing."""
+        if loss.ndim == 0:
+            return loss
+        return self.reduced(loss.new_zeros(len(answered)).masked_scatter(answered, loss))
+
+
+class KDLoss(AnsweredLoss):
     r"""Standard distillation: the divergence of the student from the teacher, over the same classes.
 
     .. math:: \mathrm{KL}(\rho_\tau(f_T), \rho_\tau(f_S))
@@ -48,20 +83,16 @@ class KDLoss(RowLoss):
     True
     """
 
+    same_width = True
+
     def __init__(self, temperature: float = 3.0, reduction: str = "mean") -> None:
         super().__init__(temperature, reduction)
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002  # torch's name
-        """Return the loss of logits (n, K) and teacher logits (n, K)."""
-        _check_pair(input, target, same_width=True)
-        answered, z_T = _answered(target)
-        log_S = torch.log_softmax(input / self.temperature, dim=1)
-        log_T = torch.log_softmax(z_T.to(log_S.dtype) / self.temperature, dim=1)
-        rows = (log_T.exp() * (log_T - log_S)).sum(dim=1)
-        return _reduce(rows.masked_fill(~answered, 0.0), self.reduction)
+    def _loss(self, S: Tensor, T: Tensor) -> Tensor:
+        return _divergence(T / self.temperature, S / self.temperature)
 
 
-class RKDLoss(nn.Module):
+class RKDLoss(AnsweredLoss):
     """Relational distillation (Park et al. 2019): distances and angles between the rows of a batch.
 
     Distances are divided by their mean over the batch, so the two spaces may differ in scale and in the
@@ -81,18 +112,14 @@ class RKDLoss(nn.Module):
     True
     """
 
+    fewest = 2
+
     def __init__(self, distance: float = 1.0, angle: float = 2.0) -> None:
         super().__init__()
         self.distance = check_number("distance", distance, at_least=0)
         self.angle = check_number("angle", angle, at_least=0)
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
-        """Return the loss of features (n, d) and teacher embeddings (n, e)."""
-        _check_pair(input, target)
-        answered, _ = _answered(target)
-        S, T = input[answered], target[answered].to(input.dtype)
-        if len(S) < 2:
-            return input.sum() * 0.0
+    def _loss(self, S: Tensor, T: Tensor) -> Tensor:
         loss = self.distance * smooth_l1_loss(_relative_distances(S), _relative_distances(T))
         if self.angle and len(S) > 2:
             # batches are shuffled: the first rows are a sample
@@ -101,7 +128,7 @@ class RKDLoss(nn.Module):
         return loss
 
 
-class FitNetLoss(nn.Module):
+class FitNetLoss(AnsweredLoss):
     """Hints (Romero et al. 2015): a linear map from student features to embeddings, learnt along the way.
 
     The loss is the mean squared difference over entries and rows. The map belongs to the loss, and is dropped
@@ -134,17 +161,14 @@ class FitNetLoss(nn.Module):
         """Make the map. Call this before an optimiser takes the parameters."""
         self.hint = nn.Linear(check_count("n_features", n_features), self.n_embedding)
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
-        """Return the loss of features (n, d) and teacher embeddings (n, e)."""
-        _check_pair(input, target)
+    def _loss(self, S: Tensor, T: Tensor) -> Tensor:
         if self.hint is None:
             raise InvalidInputError("FitNetLoss does not know n_features yet; give it, or call prepare.")
-        answered, E = _answered(target)
-        rows = (self.hint(input) - E.to(input.dtype)).square().mean(dim=1)
-        return _reduce(rows.masked_fill(~answered, 0.0), "mean")
+        gap: Tensor = self.hint(S) - T
+        return gap.square().mean(dim=1)
 
 
-class RelationLoss(nn.Module):
+class RelationLoss(AnsweredLoss):
     r"""Match which rows the teacher finds near, in the style of ReFilled (Ye et al. 2020).
 
     For every row i of a batch, the distances to the other rows give a distribution over them,
@@ -168,24 +192,17 @@ class RelationLoss(nn.Module):
     True
     """
 
+    fewest = 3
+
     def __init__(self, temperature: float = 0.5) -> None:
-        super().__init__()
-        self.temperature = check_temperature(temperature)
+        super().__init__(temperature)
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
-        """Return the loss of features (n, d) and teacher embeddings (n, e)."""
-        _check_pair(input, target)
-        answered, _ = _answered(target)
-        if int(answered.sum()) < 3:
-            return input.sum() * 0.0
-        log_S, log_T = (
-            torch.log_softmax(-_relative_distances(phi) / self.temperature, dim=1)
-            for phi in (input[answered], target[answered].to(input.dtype))
-        )
-        return (log_T.exp() * (log_T - log_S)).sum(dim=1).mean()
+    def _loss(self, S: Tensor, T: Tensor) -> Tensor:
+        near = [-_relative_distances(phi) / self.temperature for phi in (T, S)]
+        return _divergence(*near).mean()
 
 
-class FunctionLoss(nn.Module):
+class FunctionLoss(AnsweredLoss):
     """A distillation loss of the user's own, on the rows that the teacher answered.
 
     Parameters
@@ -214,32 +231,22 @@ class FunctionLoss(nn.Module):
     def __init__(
         self, function: Callable[..., Any], cost: ArrayLike, epsilon: float, temperature: float
     ) -> None:
-        super().__init__()
+        super().__init__(temperature)
         self.function = copy.deepcopy(function) if isinstance(function, nn.Module) else function
         self.register_buffer("cost", torch.tensor(cost, dtype=torch.float64))
-        self.epsilon, self.temperature = epsilon, temperature
+        self.epsilon = epsilon
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
-        """Return the mean over all rows of logits (n, K) and teacher logits (n, m); unanswered rows are 0."""
-        _check_pair(input, target)
-        answered, _ = _answered(target)
-        count = int(answered.sum())
-        if count == 0:
-            return input.sum() * 0.0
-        result = self.function(
-            input[answered],
-            target[answered].to(input.dtype),
-            cost=self.cost.to(input.dtype),
-            epsilon=self.epsilon,
-            temperature=self.temperature,
-        )
-        if not isinstance(result, Tensor) or result.shape not in ((), (count,)):
+    def _loss(self, S: Tensor, T: Tensor) -> Tensor:
+        options = {"cost": self.cost.to(S.dtype), "epsilon": self.epsilon, "temperature": self.temperature}
+        result = self.function(S, T, **options)
+        if not isinstance(result, Tensor) or result.shape not in ((), (len(S),)):
             got = f"shape {tuple(result.shape)}" if isinstance(result, Tensor) else type(result).__name__
             raise InvalidInputError(
-                f"The loss function returned {got} for {count} rows; expected a tensor of shape () or "
-                f"({count},)."
+                f"The loss function returned {got} for {len(S)} rows; expected a tensor of shape () or "
+                f"({len(S)},)."
             )
-        return result.mean() * (count / len(input))
+        rows: Tensor = result.expand(len(S))  # a scalar is the mean over the rows
+        return rows
 
 
 class Term(NamedTuple):
@@ -315,20 +322,10 @@ class CrossTaskLoss(nn.Module):
         self._features = seen if seen.ndim == 2 else seen.flatten(1, -2).mean(dim=1)
 
 
-def _check_pair(input: Tensor, target: Tensor, *, same_width: bool = False) -> None:  # noqa: A002
-    wrong = input.ndim != 2 or target.ndim != 2 or len(input) != len(target)
-    if wrong or (same_width and input.shape != target.shape):
-        expected = "the same shape (n, K)" if same_width else "(n, d) and (n, e), with the same n"
-        raise InvalidInputError(
-            f"input has shape {tuple(input.shape)} and target {tuple(target.shape)}; expected {expected}."
-        )
-
-
-def _answered(target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the rows (n,) that the teacher answered, and the target with zeros in the others."""
-    answered = ~target.isnan().any(dim=1)
-    # zeros before any arithmetic: the gradient of 0 * NaN is NaN
-    return answered, target.masked_fill(~answered[:, None], 0.0)
+def _divergence(of: Tensor, by: Tensor) -> Tensor:
+    """Return the Kullback-Leibler divergence (n,) of softmax(of) from softmax(by)."""
+    log_of, log_by = torch.log_softmax(of, dim=1), torch.log_softmax(by, dim=1)
+    return (log_of.exp() * (log_of - log_by)).sum(dim=1)
 
 
 def _relative_distances(phi: Tensor) -> Tensor:

@@ -12,17 +12,48 @@ Each loss is called as ``loss(student_logits, packed_logits)`` with shapes (n, L
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from consilience._validation import check_number
+from consilience._validation import check_choice, check_number, check_temperature
 from consilience.exceptions import InvalidInputError
 from consilience.labels import LabelSpace
-from consilience.nn._base import RowLoss
 
 # How far below the largest of its block a logit may be: its square is still far from overflow in float32.
 LOWEST = -1e15
+
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+class RowLoss(nn.Module):
+    """Base of losses that have a value per row.
+
+    Parameters
+    ----------
+    temperature : float
+        Divides logits; from 1e-6 to 1e6.
+    reduction : {"mean", "sum", "none"}
+    """
+
+    def __init__(self, temperature: float, reduction: str) -> None:
+        super().__init__()
+        self.temperature = check_temperature(temperature)
+        check_choice("reduction", reduction, REDUCTIONS)
+        self.reduction = reduction
+
+    def reduced(self, rows: Tensor, count: Any = None) -> Tensor:
+        """Return the losses of rows (n,), or their sum, or their mean over `count`; of no rows it is 0."""
+        if self.reduction == "none":
+            return rows
+        total = rows.sum()
+        return total if self.reduction == "sum" else total / max(len(rows) if count is None else count, 1)
+
+    def extra_repr(self) -> str:
+        """Describe the loss in ``repr``."""
+        return f"temperature={self.temperature:g}, reduction={self.reduction!r}"
 
 
 class PackedLoss(RowLoss, ABC):
@@ -74,10 +105,7 @@ class PackedLoss(RowLoss, ABC):
         # No loss depends on a shift of a teacher's logits. Removing it before the cast keeps the digits.
         z = ((z - self._block_max(z)).to(u.dtype) / self.temperature).clamp_min(LOWEST)
         rows = self._rows(u / self.temperature, z, active)
-        if self.reduction == "none":
-            return rows
-        total = rows.sum()
-        return total if self.reduction == "sum" else total / active.any(dim=1).sum().clamp_min(1)
+        return self.reduced(rows, active.any(dim=1).sum())
 
     def extra_repr(self) -> str:
         """Describe the loss in ``repr``."""

@@ -11,12 +11,13 @@ from consilience.options import (
     Check,
     Options,
     anything,
-    check_choice,
     choice,
     count,
+    each,
     either,
     flag,
     number,
+    one_of,
     option,
     optional,
     temperature,
@@ -32,7 +33,12 @@ class Metric(Options):
     highest: ClassVar[float] = math.inf
     """The largest score there can be; intervals end there."""
 
-    n_bootstrap: int = option(count(), "Resamples of the rows behind the interval of a score.", default=200)
+    n_bootstrap: int = option(
+        count(),
+        "Resamples of the rows behind the interval of a score.",
+        default=200,
+        flag="--bootstrap",
+    )
 
 
 class OutputMetric(Metric):
@@ -80,7 +86,7 @@ class Transport(Metric):
         default="likelihood",
     )
     student: Any = option(
-        anything("'probe', classifier, name of one, or function of a teacher"),
+        anything("'probe', classifier, name of one, or function of a teacher", str),
         "Whose predictions p_S are. 'probe' is a linear one on the teacher's embedding (Approximation II). "
         "A classifier, or the name of one, is trained once, without any teacher (Approximation I). What "
         "takes a teacher, such as CrossTaskDistiller(None) or a function from a teacher to a classifier, is "
@@ -308,24 +314,20 @@ METRICS: dict[str, type[Metric]] = {
 """Every metric by its short name; `consilience.rank.metrics.SCORES` has the function of each."""
 
 
+METRIC = one_of(METRICS, Metric, "str, Metric or callable", lambda given: Own(function=given))
+"""The check of a single metric."""
+
+
 def _metrics(name: str, value: Any) -> Mapping[str, Metric]:
     """Return the metrics by name, or raise unless each is known or a function, with its own name."""
-    given = list(value) if isinstance(value, list | tuple) else [value]
-    if not given:
-        raise InvalidInputError("metric is empty; give the name of at least one.")
     found: dict[str, Metric] = {}
-    for one in given:
-        if callable(one):
-            metric: Metric = Own(function=one)
-        elif isinstance(one, Metric):
-            metric = one
-        else:
-            check_choice(name, one, METRICS)
-            metric = METRICS[one]()
-        metric.check_options()
+    for one in value if isinstance(value, list | tuple) else [value]:
+        metric = METRIC.run(name, one)
         if metric.name in found or (isinstance(metric, Own) and metric.name in METRICS):
             raise InvalidInputError(f"metric has two metrics called {metric.name!r}; give each its own name.")
         found[metric.name] = metric
+    if not found:
+        raise InvalidInputError("metric is empty; give the name of at least one.")
     return found
 
 
@@ -333,7 +335,15 @@ class RankOptions(Options):
     """Options of `rank_teachers`."""
 
     metric: Any = option(
-        Check(_metrics, "str, Metric, callable, or list of these", str, tuple(METRICS)),
+        each(
+            Check(
+                _metrics,
+                "str, Metric, callable, or list of these",
+                str,
+                tuple(METRICS),
+                lambda name: METRICS[name](),
+            )
+        ),
         "'transport', 'nce', 'leep', 'logme', 'h_score', 'n_leep', 'gbc', 'otce' or 'transrate'; one of them "
         "with options, such as ``rank.Transport(score='distance')``; or a function that gets a "
         "`consilience.rank.metrics.Case` and returns a score, or a number for each row whose mean is the "

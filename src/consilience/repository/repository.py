@@ -12,14 +12,14 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from consilience._progress import Progress, silent
-from consilience._validation import check_choice, check_count
+from consilience._validation import check_choice, check_count, n_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, shown, warn
 from consilience.files.card import MAX_BYTES, date_now, jsonable
 from consilience.files.preprocess import ImagePreprocess, as_preprocess
 from consilience.files.remote import RemotePath
 from consilience.files.strict_json import checked, text
-from consilience.labels import class_list
+from consilience.labels import class_list, read_labels
 from consilience.rank.rank import rank_teachers
 from consilience.repository.cover import cover_classes
 from consilience.repository.description import (
@@ -46,9 +46,8 @@ from consilience.repository.saving import card_of, name_of, stage_model
 from consilience.repository.shelf import Shelf, card_file
 from consilience.repository.shortlist import shortlist
 from consilience.repository.signature import misfit, plain_rows
-from consilience.rows import as_rows
+from consilience.rows import as_rows, rows_that_fit
 from consilience.run import Run
-from consilience.students.labelled import read_labelled_rows
 from consilience.teachers import Teacher, as_teacher
 
 Cost = str | Callable[[ModelEntry], float]
@@ -376,8 +375,7 @@ class Repository:
         """
         top = check_count("top", top)
         random_state = check_count("random_state", random_state, at_least=0)
-        rows, labels, _ = read_labelled_rows(as_rows(X).given, y, memory, seed=random_state)
-        values = [None if code < 0 else labels.classes[code] for code in labels.codes]
+        rows, values = _labelled_rows(X, y, memory, random_state)
         listing = self.list()
         misfits = {one.name: why for one in listing if (why := misfit(one, rows))}
         fitting = [one for one in listing if one.name not in misfits]
@@ -455,3 +453,19 @@ def _costs(models: Sequence[ModelEntry], cost: Cost) -> dict[str, float]:
 
 def _n_bytes(entry: ModelEntry) -> float:
     return entry.n_bytes
+
+
+def _labelled_rows(X: Any, y: Any, memory: Any, seed: int) -> tuple[Any, list[Any]]:
+    """Return rows in memory and their labels. Of rows that do not fit, take labelled ones first, and warn."""
+    given = as_rows(X).given
+    labels = read_labels(y, n_rows(given), at_least=2)
+    rows, places = rows_that_fit(given, labels.known, Run(memory=memory), seed)
+    codes = labels.codes if places is None else labels.codes[places]
+    if places is not None:
+        warn(
+            ConsilienceWarning(
+                f"{len(codes):,} random rows of {len(labels.codes):,} are used, those with a label first: "
+                "all of them would take more memory. Raise memory= for more."
+            )
+        )
+    return rows, [None if code < 0 else labels.classes[code] for code in codes]

@@ -214,7 +214,7 @@ def _export(model: Any, classes: ArrayLike | None, file: Path, example: Any) -> 
     if module:
         import torch
 
-        from consilience.students._onnx import module_to_onnx
+        from consilience.students.modules import module_to_onnx
 
         rows = torch.as_tensor(np.asarray(example))
         graph = module_to_onnx(model, rows.float() if rows.dtype == torch.float64 else rows)

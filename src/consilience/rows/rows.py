@@ -417,6 +417,8 @@ def n_rows(X: Any) -> int:
 
 def take_rows(X: Any, rows: slice | NDArray[Any]) -> Any:
     """Return some rows of an array, a sparse matrix, a data frame, a list or `Rows`."""
+    if is_instance_of(X, "torch.utils.data", "Dataset"):
+        X = as_rows(X)
     if isinstance(rows, np.ndarray) and rows.dtype == bool:
         rows = np.flatnonzero(rows)  # polars would take a mask as one of columns
     if hasattr(X, "iloc"):

@@ -54,7 +54,7 @@ _CHUNK = 2**18  # bytes that are read together
 _ROW = np.uint64(2**32 - 1)  # of a place: its record; the upper half is the file
 _SHELF = re.compile(r"model-[0-9a-f]{32}")
 _TRAINING = re.compile(r"training-[0-9a-f]+(-own)?")  # own: on labels that a student made itself
-_CHECKPOINT = re.compile(r"training\.npz|\.training\.npz\.[0-9a-f]{16}\.tmp")
+_CHECKPOINT = re.compile(r"training\.pt|\.training\.pt\.[0-9a-f]{16}\.tmp")
 _FILE = re.compile(r"([1-9][0-9]{0,6})(?:-([0-9]{1,6}))?-[0-9a-f]{16}\.rows")
 # a folder that begins with this text is a cache, whatever else is in it
 _TEXT = """Scores and embeddings that consilience computed: a folder per model, files of rows inside.
@@ -515,13 +515,11 @@ def as_store(
     cache: ScoreStore | str | os.PathLike[str] | None, limit: float | str | None = None
 ) -> ScoreStore | None:
     """Return a store for what users give as `cache` and `cache_limit`: a folder, a store, or None."""
-    if limit is not None and (cache is None or isinstance(cache, ScoreStore)):
-        remedy = "Give {remedy}, too." if cache is None else "Give the ScoreStore its own limit."
+    if limit is not None and isinstance(cache, ScoreStore):
         raise InvalidInputError(
-            f"{{argument}} needs a folder to apply to. {remedy}",
+            "{argument} needs a folder to apply to. Give the ScoreStore its own limit.",
             argument="cache_limit",
             value=limit,
-            remedy="cache",
         )
     if cache is None or isinstance(cache, ScoreStore):
         return cache

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._components import connected_by_pattern
 from consilience.exceptions import ConvergenceWarning, warn
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.unify.cross_entropy import ce_logits
@@ -21,6 +20,7 @@ from consilience.kernels.unify.factorisation import (
 )
 from consilience.kernels.unify.off_set import off_set_logits
 from consilience.kernels.unify.packed import Layout, sd, softmax_by_component
+from consilience.labels.space import connected_by_pattern
 from consilience.methods import Method
 
 

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize
 
-from consilience._components import connected_classes
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.unify.factorisation import mf_lf_logits
 from consilience.kernels.unify.packed import Indices, Layout, softmax_by_component
+from consilience.labels.space import connected_classes
 from consilience.methods import CE
 from consilience.soft_labels.methods import SOLVERS, Groups, spread_out
 from consilience.soft_labels.ranks import rank_logits

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from consilience._components import connected_classes
 from consilience._progress import Progress, silent
 from consilience._validation import check_count, check_packed_logits
 from consilience._words import shorten
@@ -18,6 +17,7 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import make_layout
 from consilience.kernels.unify.temperature import fit_temperature, is_at_bound
 from consilience.labels import LabelSpace
+from consilience.labels.space import connected_classes
 from consilience.methods import CE
 from consilience.soft_labels.methods import estimate_rows, spread_out
 

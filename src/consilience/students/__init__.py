@@ -2,30 +2,57 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 from consilience._optional import lazy
+from consilience.options import Check, check_choice
 
 if TYPE_CHECKING:
-    from consilience.students.estimator import Student
-    from consilience.students.expansion import Classifier, Mlp
     from consilience.students.logistic import Logistic
     from consilience.students.network import Network
     from consilience.students.ngrams import Ngrams
+    from consilience.students.student import Classifier, Mlp, Student
     from consilience.students.trees import Boosting, Forest
 
 __all__ = ["Boosting", "Classifier", "Forest", "Logistic", "Mlp", "Network", "Ngrams", "Student"]
+
+NAMES = {
+    "logistic": "Logistic",
+    "forest": "Forest",
+    "boosting": "Boosting",
+    "mlp": "Mlp",
+    "torch": "Network",
+    "ngrams": "Ngrams",
+}
+"""The class of each student that has a short name."""
+
+
+def _student(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        check_choice(name, value, NAMES)
+    return value
+
+
+STUDENT = Check(
+    _student,
+    "Student, classifier, torch.nn.Module, factory, name or None",
+    str,
+    tuple(NAMES),
+    lambda name: getattr(sys.modules[__name__], NAMES[name])(),
+)
+"""The check of an option ``student=``."""
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
         "Boosting": "trees",
-        "Classifier": "expansion",
+        "Classifier": "student",
         "Forest": "trees",
         "Logistic": "logistic",
-        "Mlp": "expansion",
+        "Mlp": "student",
         "Network": "network",
         "Ngrams": "ngrams",
-        "Student": "estimator",
+        "Student": "student",
     },
 )

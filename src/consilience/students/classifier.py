@@ -1,22 +1,223 @@
-"""Learn your own soft labels with any student."""
+"""Fitted classifiers: how all predict, those that a student makes, and one of your own soft labels."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
-from consilience._validation import check_choice, check_temperature, n_rows, take_rows
+from consilience._validation import (
+    check_choice,
+    check_distributions,
+    check_fitted,
+    check_temperature,
+    n_rows,
+    take_rows,
+)
 from consilience.exceptions import InvalidInputError
-from consilience.kernels.linear_model import inverse
-from consilience.rows.tables import as_values
+from consilience.files.card import jsonable, rows_sha256, settings_of
+from consilience.inspect.evaluate import evaluate, score
+from consilience.inspect.report import report
+from consilience.kernels.arrays import Floats
+from consilience.kernels.linear_model import inverse, sharpen
+from consilience.labels import class_list, read_labels
+from consilience.rows import as_rows
+from consilience.rows.tables import as_values, column_names, columns_of, in_order, is_table
+from consilience.rows.targets import TargetRows
 from consilience.run import Run, resolve_run
-from consilience.students.base import Origin, StudentClassifier, timed
-from consilience.students.make import make_student
-from consilience.students.training import encode_validation, encoder_of, fit_student, read_soft_labels
+from consilience.students.make import encodes, make_student, needs_encoding
+from consilience.students.table import TableEncoder
+from consilience.students.trees import Boosting
+from consilience.teachers import Teacher
 
-__all__ = ["SoftLabelClassifier"]
+EXAMPLES = 64
+"""How many rows are kept to compare a saved model with."""
+_ELSEWHERE = ("teachers", "aliases", "progress")  # the card has a place of their own for the first two
+
+__all__ = ["FittedClassifier", "SoftLabelClassifier", "StudentClassifier"]
+
+
+class FittedClassifier(ClassifierMixin, BaseEstimator, ABC):
+    """A classifier that predicts: rows in memory at once, and rows that lie elsewhere block by block."""
+
+    classes_: NDArray[Any]
+    score, evaluate, report = score, evaluate, report
+
+    @abstractmethod
+    def probabilities(self, X: Any) -> Floats:
+        """Return probabilities (n, L) of rows in memory."""
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return probabilities (n, L) in the order of `classes_`, at temperature 1.
+
+        X may be rows that lie elsewhere, as in `Unifier.fit`. They are read block by block.
+        """
+        self._check_fitted()
+        return self._by_blocks(X, self.probabilities)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most probable class (n,) of each row; X as in `predict_proba`."""
+        self._check_fitted()
+        return np.asarray(self.classes_[self._by_blocks(X, lambda rows: self.probabilities(rows).argmax(1))])
+
+    def _check_fitted(self) -> None:
+        check_fitted(self, "classes_")
+
+    def _by_blocks(self, X: Any, ask: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
+        rows = as_rows(X)
+        return ask(rows.given) if rows.held else np.concatenate([ask(block.X) for block in rows.blocks()])
+
+
+class Origin(NamedTuple):
+    """Where a classifier comes from; for its file and its card."""
+
+    description: str
+    about: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class AsSeen:
+    """From rows to what a student sees of them: columns in the order of `names`, and encoded."""
+
+    names: NDArray[Any] | None = None
+    encoder: TableEncoder | None = None
+
+    def __call__(self, X: Any) -> Any:
+        """Return rows as the student sees them, in memory."""
+        X = in_order(as_values(X), self.names)
+        return X if self.encoder is None else self.encoder.transform(X)
+
+
+class StudentClassifier(FittedClassifier):
+    """A classifier that predicts with the student it has trained."""
+
+    student: Any
+    random_state: Any
+    teachers_: list[Teacher]
+    student_: Any
+    seconds_: dict[str, float]
+
+    def probabilities(self, X: Any) -> Floats:
+        """Return probabilities (n, L) of rows in memory."""
+        X = self._as_seen(X)
+        if self.student_.scores == "logits":
+            return np.asarray(softmax(self.student_.predict_logits(X), axis=1))
+        return sharpen(self.student_.predict_all(X, len(self.classes_)), self._student_temperature())
+
+    def save(self, path: str | os.PathLike[str], *, measured: Any = None) -> Path:
+        """Write the classifier as one file, and its card next to it; ``as_teacher(path)`` makes it a teacher.
+
+        The file is an ONNX model: it takes ``X`` (any number of rows) and gives ``probabilities`` (n, L) and
+        ``label`` (n,); the class names are in its metadata. A student that learns from texts,
+        `consilience.students.Ngrams`, writes its own ``.npz`` file instead. `consilience.load` reads
+        either back. The card says how the model was made: see docs/serve.md. A function ``preprocess`` of a
+        `consilience.students.Network` is not saved: the model takes what that function returns, and its card
+        says so. An `ImagePreprocess` is on the card, so the saved model takes images.
+
+        Parameters
+        ----------
+        path : path
+            A file name that ends in ``.onnx`` (or ``.npz``, see above), in a folder that exists.
+        measured : Evaluation or mapping, optional
+            How good it is, for the card: what `evaluate` returned, or names and numbers such as
+            ``{"accuracy": 0.93, "n_rows": 400}``.
+        """
+        from consilience.students.saving import save_classifier
+
+        self._check_fitted()
+        return save_classifier(self, Path(path), measured)
+
+    @abstractmethod
+    def _student_temperature(self) -> float:
+        """Return the temperature of the soft labels on which a scikit-learn student was trained."""
+
+    @abstractmethod
+    def _origin(self) -> Origin:
+        """Return what the saved file says about where it comes from."""
+
+    def _read_rows(self, student: Any, X: Any) -> AsSeen:
+        """Return how a student sees rows like X: encoded, if they are a mixed table and the student ours."""
+        encoder = None
+        if encodes(student) and needs_encoding(X, takes_missing=isinstance(student, Boosting)):
+            encoder = TableEncoder().fit(X)
+        as_seen = AsSeen(column_names(X), encoder)
+        if getattr(student, "validation", None) is not None:
+            other, labels = student.validation
+            student.validation = (as_seen(other), labels)
+        return as_seen
+
+    def _keep_student(self, student: Any, X: Any, as_seen: AsSeen, n_rows: int | None = None) -> None:
+        """Predict with this fitted student from now on; X may be some of the `n_rows` rows of `fit`."""
+        self.student_, self._as_seen = student, as_seen
+        self.n_iter_: int | None = student.n_iter_
+        self.encoder_: TableEncoder | None = as_seen.encoder
+        self.encoding_: dict[Any, str] | None = None if as_seen.encoder is None else as_seen.encoder.encoding_
+        self._example = take_rows(X, _example_rows(X))
+        self._fit_record = describe_fit(self, X, n_rows)
+        for name in ("n_features_in_", "feature_names_in_"):  # from an earlier fit on other rows
+            if hasattr(self, name):
+                delattr(self, name)
+        if len(getattr(X, "shape", ())) > 1:
+            self.n_features_in_ = int(X.shape[1])
+        if as_seen.names is not None:
+            self.feature_names_in_ = as_seen.names
+
+    def __sklearn_clone__(self) -> Self:
+        # a plain clone would also clone, and so un-fit, the scikit-learn teachers in the list
+        params = self.get_params(deep=False).items()
+        return type(self)(**{k: v if k == "teachers" else clone(v, safe=False) for k, v in params})
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "student_")
+
+
+def describe_fit(estimator: Any, X: Any, all_rows: int | None = None) -> dict[str, Any]:
+    """Return the settings of an estimator and the checksum of the rows that it was fitted on.
+
+    If X is a part of `all_rows` rows that were read block by block, there is no checksum.
+    """
+    settings = settings_of(estimator, without=_ELSEWHERE)
+    data = {"rows": n_rows(X), "sha256": rows_sha256(X)}
+    about = {
+        "estimator": type(estimator).__name__,
+        "seed": settings.get("random_state"),
+        "settings": settings,
+        "data": data if all_rows is None else {"rows": all_rows, "sha256": None},
+    }
+    if getattr(estimator, "aliases", None):
+        about["aliases"] = jsonable(estimator.aliases)
+    return about
+
+
+def _example_rows(X: Any) -> NDArray[np.intp]:
+    """Return up to 64 rows of X, evenly spaced, and some with a missing value where there are such."""
+    n = n_rows(X)
+    rows = np.unique(np.linspace(0, n - 1, min(n, EXAMPLES)).astype(np.intp))
+    missing: Any = ()
+    if needs_encoding(X):
+        missing = np.any([column.is_null().to_numpy() for column in columns_of(X)], axis=0)
+    elif not is_table(X) and isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind == "f":
+        missing = np.isnan(X).any(axis=1) if np.isnan(X.min(initial=0)) else ()
+    found = np.flatnonzero(missing)
+    return np.union1d(rows, found[:: max(1, len(found) // 16)][:16])
+
+
+@contextmanager
+def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Record under `name` how many seconds the block took."""
+    started = time.perf_counter()
+    yield
+    seconds[name] = time.perf_counter() - started
 
 
 class SoftLabelClassifier(StudentClassifier):
@@ -27,7 +228,7 @@ class SoftLabelClassifier(StudentClassifier):
 
     Parameters
     ----------
-    student : classifier, torch.nn.Module, factory, name or None
+    student : Student, classifier, torch.nn.Module, factory, name or None
         What learns; see `Unifier`.
     classes : (L,) sequence, optional
         The names of the columns of soft labels; by default 0 to L - 1. With hard labels, the classes in the
@@ -40,7 +241,7 @@ class SoftLabelClassifier(StudentClassifier):
     random_state : int, RandomState or None
         Makes the student reproducible.
     run : Run, optional
-        How the work is run: progress.
+        How the work is run.
 
     Attributes
     ----------
@@ -86,7 +287,7 @@ class SoftLabelClassifier(StudentClassifier):
         self.random_state = random_state
         self.run = run
 
-    def fit(self, X: Any, y: Any) -> SoftLabelClassifier:
+    def fit(self, X: Any, y: Any) -> Self:
         """Train the student.
 
         Parameters
@@ -98,41 +299,32 @@ class SoftLabelClassifier(StudentClassifier):
             out.
         """
         check_choice("balance", self.balance, (False, True, "sqrt"))
-        run = resolve_run(self.run)
-        temperature = check_temperature(self.temperature)
+        temperature, run = check_temperature(self.temperature), resolve_run(self.run)
         if y is None:
             raise InvalidInputError(
                 "requires y to be passed, but the target y is None: give soft labels or labels."
             )
         X = as_values(X)
         classes, Q = read_soft_labels(y, self.classes)
-        rows = n_rows(X)
-        if len(Q) != rows:
-            raise InvalidInputError(f"y has {len(Q)} rows and X has {rows}.")
-        if rows == 0:
+        rows = as_rows(X)
+        if len(Q) != len(rows):
+            raise InvalidInputError(f"y has {len(Q)} rows and X has {len(rows)}.")
+        if len(rows) == 0:
             raise InvalidInputError("X has no rows; the student needs some to learn from.")
-        student = make_student(self.student, X=X, progress=run.progress, random_state=self.random_state)
-        encode_validation(student, encoder_of(classes))
+        student = make_student(self.student, X=X, random_state=self.random_state, run=run)
+        student.encode_validation(encoder_of(classes))
         known = ~np.isnan(Q[:, 0])
-        if not known.all():
-            X, Q = take_rows(X, known), Q[known]
-        read = self._read_rows(student, X)
-        class_weights, weights = self._class_weights(Q)
+        some = X if known.all() else take_rows(X, known)
+        as_seen = self._read_rows(student, some)
+        class_weights, weights = self._class_weights(Q[known])
         seconds: dict[str, float] = {}
         with timed(seconds, "training"):
-            fit_student(
-                student,
-                read.rows,
-                Q,
-                weights,
-                loss=student.loss,
-                temperature=temperature,
-                progress=run.progress,
-            )
+            learnt = TargetRows(rows, Q, used=known, as_seen=as_seen)
+            student.learn(learnt, weights, temperature=temperature, run=run)
         # only now, so that a fit that fails changes nothing
         self.classes_, self.class_weights_, self.seconds_ = classes, class_weights, seconds
         self._temperature = temperature
-        self._keep_student(student, X, read)
+        self._keep_student(student, some, as_seen)
         return self
 
     def _class_weights(self, Q: NDArray[Any]) -> tuple[NDArray[Any] | None, NDArray[Any]]:
@@ -150,3 +342,50 @@ class SoftLabelClassifier(StudentClassifier):
     def _origin(self) -> Origin:
         about = {"temperature": f"{self._temperature:g}"}
         return Origin(f"Trained on soft labels of {len(self.classes_)} classes.", about)
+
+
+def read_soft_labels(y: Any, classes: Any) -> tuple[NDArray[Any], Floats]:
+    """Return class names (L,) and soft labels (n, L), with NaN in rows without a label.
+
+    Parameters
+    ----------
+    y : (n, L) array of soft labels, or (n,) sequence of labels
+        Soft labels are checked: not negative, and rows sum to 1. Labels become rows of zeros and a one.
+    classes : (L,) sequence, optional
+        The names of the columns; by default 0 to L - 1, or the labels that occur.
+
+    Examples
+    --------
+    >>> read_soft_labels([[0.9, 0.1], [0.2, 0.8]], ["cat", "dog"])[0].tolist()
+    ['cat', 'dog']
+    >>> read_soft_labels(["dog", "cat", None], None)[1].tolist()
+    [[0.0, 1.0], [1.0, 0.0], [nan, nan]]
+    """
+    if not _is_table(y):
+        names, codes = read_labels(y, classes=classes)
+        hard = np.eye(len(names))[codes]
+        hard[codes < 0] = np.nan
+        return names, hard
+    soft = check_distributions("y", y)
+    if classes is None:
+        return np.arange(soft.shape[1]), soft
+    listed = class_list(classes)
+    if len(listed) != soft.shape[1]:
+        raise InvalidInputError(
+            f"There are {len(listed)} classes for {soft.shape[1]} columns of soft labels."
+        )
+    return np.asarray(listed), soft
+
+
+def _is_table(y: Any) -> bool:
+    """Tell whether y has several columns, as soft labels do."""
+    try:
+        shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+    except ValueError:  # rows of different lengths, which are no soft labels either
+        return True
+    return len(shape) == 2 and shape[1] > 1
+
+
+def encoder_of(classes: NDArray[Any]) -> Callable[[Any], NDArray[Any]]:
+    """Return the function from labels to positions in `classes`."""
+    return lambda y: read_labels(y, classes=classes, where="y of validation")[1]

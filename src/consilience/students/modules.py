@@ -1,18 +1,23 @@
-"""The module that a torch student trains: the default one, or one made by the user's factory."""
+"""Modules of networks: the default one, one made by a factory, the paper's VGG4; and any as ONNX."""
 
 from __future__ import annotations
 
+import copy
 import inspect
+import logging
 import math
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from consilience._optional import require
 from consilience._validation import check_count
 from consilience.exceptions import InvalidInputError
-from consilience.students._rows import CHECKED, LazyRows, batches
+from consilience.files.graph import OPSET, PURPOSE, strip_notes
 from consilience.teachers.torch import logits_of
 
 
@@ -34,9 +39,10 @@ class Standardize(nn.Module):
         self.register_buffer("scale", scale)
 
     @classmethod
-    def of(cls, X: Tensor | LazyRows) -> Standardize:
+    def of(cls, X: Tensor) -> Standardize:
         """Compute mean and scale per column of (n, d), or per channel (axis 1) of (n, c, ...)."""
-        variance, mean = _moments(X) if isinstance(X, Tensor) else _streamed_moments(X)
+        axes = [axis for axis in range(X.ndim) if axis != 1]
+        variance, mean = torch.var_mean(X.float(), dim=axes, correction=0, keepdim=True)
         scale = variance.sqrt()
         # A column that is constant up to rounding is only centred.
         return cls(mean[0], torch.where(scale > 1e-6 * mean.abs(), scale, 1.0)[0])
@@ -44,36 +50,6 @@ class Standardize(nn.Module):
     def forward(self, X: Tensor) -> Tensor:
         """Return the standardized input, as floats."""
         return (X.to(self.mean.dtype) - self.mean) / self.scale
-
-
-class LogitsOnly(nn.Module):
-    """A module that returns only the logits of another one, for what takes no other outputs."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, X: Tensor) -> Any:
-        """Return the logits (n, L)."""
-        return logits_of(self.module(X))
-
-
-def _moments(X: Tensor) -> tuple[Tensor, Tensor]:
-    """Return variance and mean per column or channel, of shape (1, d) or (1, c, 1, ...)."""
-    axes = [axis for axis in range(X.ndim) if axis != 1]
-    return torch.var_mean(X.float(), dim=axes, correction=0, keepdim=True)
-
-
-def _streamed_moments(rows: LazyRows) -> tuple[Tensor, Tensor]:
-    """Return what `_moments` returns of all rows, from one pass over a dataset (Chan et al. 1979)."""
-    count, squares, mean = 0, torch.zeros(()), torch.zeros(())
-    for part in batches(rows, CHECKED):
-        variance, of_part = (value.double() for value in _moments(part))
-        count += len(part)
-        gap, share = of_part - mean, len(part) / count
-        squares = squares + len(part) * (variance + gap.square() * (1.0 - share))
-        mean = mean + gap * share
-    return (squares / count).float(), mean.float()
 
 
 def default_module(
@@ -106,7 +82,7 @@ def default_module(
     torch.Size([7, 4])
     """
     check_count("n_classes", n_classes)
-    rows = X if isinstance(X, LazyRows) else torch.as_tensor(X)
+    rows = torch.as_tensor(X)
     layers: list[nn.Module] = [Standardize.of(rows)] if standardize else []
     layers.append(nn.Flatten())
     width = math.prod(rows.shape[1:])
@@ -136,7 +112,7 @@ def call_factory(factory: Callable[..., Any], n_features: int, n_classes: int) -
     return module
 
 
-def check_output(module: nn.Module, rows: Tensor | LazyRows, n_classes: int) -> None:
+def check_output(module: nn.Module, rows: Tensor, n_classes: int) -> None:
     """Run two rows through the module. This also sets up lazy layers before the optimiser sees them."""
     example = rows[:2]
     module.eval()  # so that batch statistics stay as they are
@@ -236,3 +212,73 @@ class VGG4(nn.Module):
         images = X.reshape(X.shape[0], *self.image).to(self.classify.weight.dtype)
         logits: Tensor = self.classify(self.features(images))
         return logits
+
+
+class LogitsOnly(nn.Module):
+    """A module that returns only the logits of another one, for what takes no other outputs."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, X: Tensor) -> Any:
+        """Return the logits (n, L)."""
+        return logits_of(self.module(X))
+
+
+def module_to_onnx(module: nn.Module, X_example: Tensor) -> Any:
+    """Export `module` with one input ``X`` of any number of rows and one output ``logits``.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Copied to the CPU and set to eval mode first.
+    X_example : (n, ...) tensor
+        At least one row.
+    """
+    require("onnx", extra="onnx", purpose=PURPOSE)
+    require("onnxscript", extra="onnx", purpose=PURPOSE)
+    if len(X_example) == 0:
+        raise InvalidInputError("X_example has no rows; an export needs one.")
+    copied = copy.deepcopy(module).cpu().eval()
+    # The exporter would take a batch of one row as a constant.
+    example = X_example[:1].repeat(2, *[1] * (X_example.ndim - 1))
+    try:
+        with torch.no_grad():
+            named = not isinstance(copied(example), Tensor)
+        with _quiet():
+            program = torch.onnx.export(
+                LogitsOnly(copied).eval() if named else copied,
+                (example,),
+                dynamo=True,
+                verbose=False,
+                opset_version=OPSET,
+                external_data=False,
+                input_names=["X"],
+                output_names=["logits"],
+                dynamic_shapes=({0: torch.export.Dim("n")},),
+            )
+    except Exception as error:  # the exporter's errors have no common base
+        reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}"
+        raise InvalidInputError(
+            f"The module {type(module).__name__} cannot be exported to ONNX ({reason}). "
+            "torch.export must be able to trace it for any number of rows."
+        ) from error
+    model: Any = program.model_proto if program is not None else None
+    strip_notes(model)
+    return model
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the exporter's notes about itself: a missing torchvision, its own deprecated calls."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=r".*LeafSpec.*deprecated", category=FutureWarning)
+            warnings.filterwarnings("ignore", module=r"(torch|onnxscript|onnx_ir)\.")
+            yield
+    finally:
+        logger.setLevel(level)

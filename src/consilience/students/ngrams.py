@@ -3,54 +3,60 @@
 from __future__ import annotations
 
 import os
-import warnings
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, issparse
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from consilience._progress import Progress, silent
-from consilience._validation import (
-    as_numbers,
-    as_random_state,
-    check_choice,
-    check_count,
-    check_distributions,
-    check_fitted,
-    check_number,
-    take_rows,
-)
-from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience._validation import as_numbers, as_random_state, check_count, check_fitted, check_number
+from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.files.card import find_card
 from consilience.files.ngram_model import (
-    MAX_BUCKETS,
     MAX_LENGTH,
+    Packed,
     Reading,
     TextModel,
     as_texts,
+    pack,
     read_model,
     write_model,
 )
+from consilience.kernels.arrays import Floats
 from consilience.kernels.compiled import one_thread
 from consilience.kernels.ngrams import Bounds, Ids, drop_ngrams, hash_ngrams, take_texts
-from consilience.labels import class_list, read_labels
-from consilience.options import anything, count, flag, number, option, optional
-from consilience.rows.targets import TargetRows
-from consilience.students._tasks import Batch, Task, TextsByPasses, TextsInMemory
-from consilience.students.estimator import Student
-
-__all__ = ["Ngrams"]
-
+from consilience.labels import class_list
+from consilience.rows import as_rows, memory_budget
+from consilience.rows.targets import (
+    BUFFER_SHARE,
+    MOST_HELD_OUT,
+    Epochs,
+    Part,
+    TargetRows,
+    in_random_order,
+    windows,
+)
+from consilience.run import Run, resolve_run
+from consilience.students.classifier import read_soft_labels
+from consilience.students.options import NgramsOptions
+from consilience.students.student import Student
 
 PASSES = 10
 """The passes of a classifier that does not say how many."""
 
 
-class Ngrams(ClassifierMixin, Student, BaseEstimator):
+class Batch(NamedTuple):
+    """Some of the packed texts, by their numbers, and what to learn about them."""
+
+    packed: Packed
+    rows: NDArray[np.intp]
+    targets: NDArray[np.float32]  # (n, L): soft labels times all weights
+
+
+class Ngrams(ClassifierMixin, Student, NgramsOptions, BaseEstimator):
     r"""Classify texts by their character n-grams.
 
     Each n-gram of a word (with a space at both ends) is hashed to one of `n_buckets` vectors. The sum of a
@@ -74,122 +80,79 @@ class Ngrams(ClassifierMixin, Student, BaseEstimator):
     ['en', 'fr']
     """
 
-    ngram_range: tuple[int, int] = option(
-        anything("(int, int)"), "The fewest and the most characters of an n-gram.", default=(1, 4)
-    )
-    n_buckets: int = option(
-        count(at_most=MAX_BUCKETS),
-        "Number of vectors. N-grams in the same bucket share a vector. A saved model takes 2 n_buckets dim "
-        "bytes.",
-        default=2**18,
-    )
-    dim: int = option(count(), "Length of a vector.", default=64)
-    max_iter: int | None = option(
-        optional(count()),
-        "Passes over the texts; by default 10, but at most 20 million texts, and at least one pass.",
-        default=None,
-    )
-    lr: float = option(number(above=0), "Learning rate at the start.", default=0.02)
-    dropout: float = option(
-        number(at_least=0, below=1), "Share of a text's n-grams that each pass leaves out.", default=0.5
-    )
-    lowercase: bool = option(flag(), "Whether to turn capitals into small letters.", default=True)
-    max_chars: int = option(count(), "Read at most this many characters of a text.", default=1000)
-    batch_size: int = option(count(), "Texts per step.", default=256)
+    learns_from = "texts"
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
-        """Train on labels.
+        """Train on labels, or on soft labels.
 
         Parameters
         ----------
         X : (n,) sequence of str
-        y : (n,) sequence
-            The label of each text. Texts without one (None, NaN, -1) are left out.
+        y : (n,) sequence of labels, or (n, L) array of soft labels
+            Texts without a label (None, NaN, -1) are left out. The classes of soft labels are 0 to L - 1.
         sample_weight : (n,) array, optional
         """
-        reading, texts = self._check_params(), as_texts(X)
-        classes, codes = labels = read_labels(y, len(texts))
-        weights = _check_weights("sample_weight", sample_weight, len(texts))
-        if not labels.known.all():
-            texts, codes, weights = take_rows(texts, labels.known), codes[labels.known], weights[labels.known]
-        onehot = csr_array(
-            (np.ones(len(texts)), codes, np.arange(len(texts) + 1)), shape=(len(texts), len(classes))
-        )
-        task = TextsInMemory(texts, onehot, classes, np.ones(len(classes)), weights)
-        self._train(task, reading, False, silent)
+        texts = as_texts(X)
+        classes, Q = read_soft_labels(y, None)
+        if len(Q) != len(texts):
+            raise InvalidInputError(f"y has {len(Q)} rows and X has {len(texts)} texts.")
+        weights = _check_weights(sample_weight, len(texts))
+        used = ~np.isnan(Q[:, 0]) & (weights > 0)
+        rows = TargetRows(as_rows(texts), Q, None if sample_weight is None else weights, used)
+        self.learn(rows, np.ones(len(classes)))
+        self.classes_ = classes
+        self.model_: TextModel = self.model_.named(classes, 1.0)
         return self
 
-    def fit_soft_labels(
-        self,
-        X: Any,
-        Q: Any,
-        *,
-        class_weights: ArrayLike | None = None,
-        row_weights: ArrayLike | None = None,
-        classes: ArrayLike | None = None,
-        loss: Literal["cross-entropy", "collision"] = "cross-entropy",
-        progress: Progress = silent,
-    ) -> Self:
-        """Train on soft labels.
-
-        Parameters
-        ----------
-        X : (n,) sequence of str
-        Q : (n, L) array or sparse matrix
-            The probability of each class, for each text.
-        class_weights : (L,) array, optional
-            Multiply each class's part of the loss by these.
-        row_weights : (n,) array, optional
-            The weight of each text.
-        classes : (L,) sequence, optional
-            The class of each column. Default: 0 to L - 1.
-        loss : {"cross-entropy", "collision"}
-            Cross-entropy, or collision cross-entropy, which gives less weight to texts with uncertain soft
-            labels.
-        progress : callable
-            Called as ``progress("training", epoch, max_iter)`` after each epoch.
-        """
-        reading, texts = self._check_params(), as_texts(X)
-        check_choice("loss", loss, ("cross-entropy", "collision"))
-        labels = _check_soft_labels(Q, len(texts))
-        L = labels.shape[1]
-        names = np.arange(L) if classes is None else np.asarray(class_list(classes))
-        if len(names) != L:
-            raise InvalidInputError(f"classes has {len(names)} names and Q has {L} columns.")
-        by_class = _check_weights("class_weights", class_weights, L)
-        by_row = _check_weights("row_weights", row_weights, len(texts))
-        task = TextsInMemory(texts, labels, names, by_class, by_row)
-        self._train(task, reading, loss == "collision", progress)
-        return self
-
-    def fit_by_passes(
+    def learn(
         self,
         rows: TargetRows,
+        class_weights: Floats,
         *,
-        class_weights: ArrayLike | None = None,
-        loss: Literal["cross-entropy", "collision"] = "cross-entropy",
-        progress: Progress = silent,
-        memory: int = 2**31,
+        temperature: float = 1.0,
+        run: Run | None = None,
+        key: str = "",
     ) -> Self:
         """Train on texts and soft labels that are read block by block; the classes are 0 to L - 1.
 
-        An epoch is a pass, or a part of one if there are more than 2^20 texts.
-
-        Parameters
-        ----------
-        rows : TargetRows
-            Texts, soft labels (n, L) and perhaps weights.
-        class_weights, loss, progress
-            As in `fit_soft_labels`.
-        memory : int
-            Bytes; texts are shuffled in a quarter of it.
+        An epoch is a pass, or a part of one if there are more than 2^20 texts. Texts are shuffled in a
+        quarter of the memory.
         """
-        reading = self._check_params()
-        check_choice("loss", loss, ("cross-entropy", "collision"))
-        by_class = _check_weights("class_weights", class_weights, rows.n_columns)
-        task = TextsByPasses(rows, np.arange(rows.n_columns), by_class, memory)
-        self._train(task, reading, loss == "collision", progress)
+        from consilience.kernels.embedding_bag import Descent  # compiles code that only training needs
+
+        reading, run = self._check_params(), resolve_run(run)
+        if rows.n_rows == 0:
+            raise InvalidInputError("X has no texts with a weight above 0; give some to learn from.")
+        epochs = Epochs.of(rows.n_rows, self.max_iter or PASSES, limited=self.max_iter is None)
+        random = np.random.default_rng(int(as_random_state(self.random_state).randint(2**31 - 1)))
+        dim, L = int(self.dim), rows.n_columns
+        E = np.zeros((int(self.n_buckets), dim), dtype=np.float32)  # n-grams never seen contribute nothing
+        W = random.uniform(-1, 1, (dim, L)).astype(np.float32) / np.float32(np.sqrt(dim))
+        b = np.zeros(L, dtype=np.float32)
+        descent = Descent(E, W, b)
+        batches = self._batches(rows, class_weights, reading, random, memory_budget(run))
+        done, total, self.losses_ = 0, epochs.visits, list[float]()
+        with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # the loss reveals an overflow
+            for epoch in range(epochs.total):
+                loss, mass = 0.0, 0.0
+                while done < epochs.end(epoch, epochs.n_rows):
+                    batch = next(batches)
+                    ids, bounds = self._ngrams(batch, reading, random)
+                    lr = max(0.0, self.lr * (1 - done / total))
+                    loss += descent.step(ids, bounds, batch.targets, lr, self.loss == "collision")
+                    mass += float(batch.targets.sum())
+                    done += len(batch.rows)
+                self.losses_.append(loss / max(mass, np.finfo(float).tiny))
+                self._check_loss()
+                run.report("training", epoch + 1, epochs.total)
+        self._warn_of_loss(L)
+        self.classes_, self.n_iter_ = np.arange(L), epochs.total
+        self.model_ = TextModel(E, W, b, self.classes_, reading)
         return self
+
+    def predict_all(self, X: Any, n_classes: int) -> Floats:
+        """Return probabilities (n, L) of all L classes."""
+        return np.asarray(self.predict_proba(X))
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return logits (n, L) in the order of `classes_`. Texts without n-grams all get the same logits."""
@@ -282,42 +245,42 @@ class Ngrams(ClassifierMixin, Student, BaseEstimator):
         self.check_options()
         return Reading((lo, hi), bool(self.lowercase), int(self.max_chars))
 
-    def _train(self, task: Task, reading: Reading, collision: bool, progress: Progress) -> None:
-        from consilience.kernels.embedding_bag import Descent  # compiles code that only training needs
+    def _batches(
+        self,
+        rows: TargetRows,
+        class_weights: Floats,
+        reading: Reading,
+        random: np.random.Generator,
+        memory: int,
+    ) -> Iterator[Batch]:
+        """Yield batches of texts in random order, pass after pass, without end."""
+        scale, size = _row_scale(rows, int(random.integers(2**31))), int(self.batch_size)
 
-        epochs = task.epochs(self.max_iter, PASSES)
-        random = np.random.default_rng(int(as_random_state(self.random_state).randint(2**31 - 1)))
-        dim, L = int(self.dim), len(task.classes)
-        E = np.zeros((int(self.n_buckets), dim), dtype=np.float32)  # n-grams never seen contribute nothing
-        W = random.uniform(-1, 1, (dim, L)).astype(np.float32) / np.float32(np.sqrt(dim))
-        b = np.zeros(L, dtype=np.float32)
-        descent = Descent(E, W, b)
-        batches, done, total = task.batches(reading, random, int(self.batch_size)), 0, epochs.visits
-        self.losses_ = []
-        with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # the loss reveals an overflow
-            for epoch in range(epochs.total):
-                loss, mass = 0.0, 0.0
-                while done < epochs.end(epoch, epochs.n_rows):
-                    batch = next(batches)
-                    lr = max(0.0, self.lr * (1 - done / total))
-                    loss += descent.step(*self._ngrams(batch, reading, random), batch.targets, lr, collision)
-                    mass += float(batch.targets.sum())
-                    done += len(batch.rows)
-                self.losses_.append(loss / max(mass, np.finfo(float).tiny))
-                self._check_loss()
-                progress("training", epoch + 1, epochs.total)
-        if self.losses_[-1] > 2 * np.log(L) + 1:
-            warnings.warn(
-                ConvergenceWarning(
-                    f"Training ended at a loss of {self.losses_[-1]:.4g}, but a guess has {np.log(L):.4g}; "
-                    "lower {remedy}.",
-                    remedy=("lr", self.lr),
-                ),
-                stacklevel=3,
-            )
-        self.model_ = TextModel(E, W, b, task.classes, reading)
-        self.classes_ = task.classes
-        self.n_iter_ = epochs.total
+        def ready(part: Part) -> tuple[Packed, NDArray[np.float32]]:
+            X, soft, weights = part
+            by_row = scale if weights is None else scale * weights[:, None]
+            return pack(as_texts(X), reading), np.asarray(soft * by_row * class_weights, dtype=np.float32)
+
+        n_bytes, all_of_them = BUFFER_SHARE * memory, None
+        if rows.n_rows * rows.row_bytes <= n_bytes / 2:
+            all_of_them = [ready(rows.everything())]
+        else:
+            rows = in_random_order(rows, n_bytes / 2, 0)  # of texts, this only warns
+        while True:
+            for packed, targets in all_of_them or map(ready, windows(rows, random, n_bytes)):
+                order = random.permutation(len(targets))
+                for start in range(0, len(order), size):
+                    chosen = order[start : start + size]
+                    yield Batch(packed, chosen, targets[chosen])
+
+    def _ngrams(self, batch: Batch, reading: Reading, random: np.random.Generator) -> tuple[Ids, Bounds]:
+        """Return the n-grams of some texts, after dropout."""
+        texts = take_texts(*batch.packed, batch.rows)
+        ids, bounds = hash_ngrams(*texts, *reading.ngram_range, int(self.n_buckets))
+        if self.dropout:
+            keep = random.random(len(ids), dtype=np.float32) >= self.dropout
+            ids, bounds = drop_ngrams(ids, bounds, keep)
+        return ids, bounds
 
     def _check_loss(self) -> None:
         """Raise if training has diverged."""
@@ -329,40 +292,39 @@ class Ngrams(ClassifierMixin, Student, BaseEstimator):
                 remedy=("lr", self.lr),
             )
 
-    def _ngrams(self, batch: Batch, reading: Reading, random: np.random.Generator) -> tuple[Ids, Bounds]:
-        """Return the n-grams of some texts, after dropout."""
-        texts = take_texts(*batch.packed, batch.rows)
-        ids, bounds = hash_ngrams(*texts, *reading.ngram_range, int(self.n_buckets))
-        if self.dropout:
-            keep = random.random(len(ids), dtype=np.float32) >= self.dropout
-            ids, bounds = drop_ngrams(ids, bounds, keep)
-        return ids, bounds
+    def _warn_of_loss(self, n_classes: int) -> None:
+        """Warn if training ended worse than a guess."""
+        guess = np.log(n_classes)
+        if self.losses_[-1] > 2 * guess + 1:
+            warn(
+                ConvergenceWarning(
+                    f"Training ended at a loss of {self.losses_[-1]:.4g}, but a guess has {guess:.4g}; "
+                    "lower {remedy}.",
+                    remedy=("lr", self.lr),
+                )
+            )
 
 
-def _check_soft_labels(Q: Any, rows: int) -> Any:
-    """Return soft labels (n, L) as an array or a CSR matrix, or raise."""
-    if issparse(Q):
-        labels = csr_array(Q)
-        sums = labels.sum(axis=labels.ndim - 1)
-        if not (labels.data >= 0).all() or (np.abs(sums - 1) > 1e-3).any():
-            raise InvalidInputError("Q has rows that are not probabilities: expected 0 to 1, with the sum 1.")
-    else:
-        labels = check_distributions("Q", Q)
-    if labels.ndim != 2 or labels.shape[0] != rows:
-        raise InvalidInputError(f"Q has shape {labels.shape} and X has {rows} texts; expected ({rows}, L).")
-    return labels
+def _row_scale(rows: TargetRows, seed: int) -> float:
+    """Return what makes the mean weight of a row 1, from a sample."""
+    weights = rows.sample(MOST_HELD_OUT, seed)[2]
+    if weights is None:
+        return 1.0
+    if not weights.any():
+        raise InvalidInputError("X has no texts with a weight above 0; give some to learn from.")
+    return float(np.count_nonzero(weights) / weights.sum(dtype=np.float64))
 
 
-def _check_weights(name: str, values: ArrayLike | None, count: int) -> NDArray[np.float64]:
+def _check_weights(values: ArrayLike | None, count: int) -> Floats:
     """Return weights (count,), or ones if none are given; raise if they are wrong."""
     if values is None:
         return np.ones(count)
     expected = f"expected ({count},), numbers of at least 0"
-    weights = as_numbers(name, values, expected).astype(np.float64)
+    weights = as_numbers("sample_weight", values, expected).astype(np.float64)
     if weights.shape != (count,):
-        raise InvalidInputError(f"{name} has shape {weights.shape}; {expected}.")
+        raise InvalidInputError(f"sample_weight has shape {weights.shape}; {expected}.")
     wrong = ~((weights >= 0) & np.isfinite(weights))
     if wrong.any():
         place = int(np.flatnonzero(wrong)[0])
-        raise InvalidInputError(f"{name} has {weights[place]} at position {place}; {expected}.")
+        raise InvalidInputError(f"sample_weight has {weights[place]} at position {place}; {expected}.")
     return weights

@@ -1,4 +1,4 @@
-"""scikit-learn classifiers with `partial_fit` as students of rows that are read block by block."""
+"""Classifiers of scikit-learn with `partial_fit` as students that learn in passes over rows."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import inspect
 import math
 import warnings
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
-from consilience._progress import Progress
-from consilience._validation import as_random_state, n_rows, take_rows
+from consilience._validation import take_rows
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import responsibilities, weigh
 from consilience.kernels.held_out import resample, thin
 from consilience.kernels.linear_model import targets
+from consilience.rows import memory_budget
 from consilience.rows.targets import (
     BUFFER_SHARE,
     SAMPLED,
@@ -32,7 +31,8 @@ from consilience.rows.targets import (
     take_part,
     windows,
 )
-from consilience.students.expansion import (
+from consilience.run import Run
+from consilience.students.student import (
     COPIES,
     FEW_COPIES,
     SMALL,
@@ -42,6 +42,9 @@ from consilience.students.expansion import (
     mean_collision,
     numbers_per_row,
 )
+
+if TYPE_CHECKING:
+    from numpy.random import Generator, RandomState
 
 CHUNK_ROWS = 2**13
 """Most rows of one call of `partial_fit`."""
@@ -54,29 +57,8 @@ LEAST_FALL = 1e-4
 """The least fall of the held-out loss, as a share of it, that counts as better."""
 
 
-class Lesson(NamedTuple):
-    """Rows as the last step of a pipeline sees them, and what it is to learn about them."""
-
-    X: Any
-    soft: Floats  # (n, L)
-    by_row: Floats  # (n,) weights
-
-
-def learns_by_parts(estimator: Any) -> bool:
-    """Tell whether a classifier, or the last step of a pipeline, can learn by `partial_fit`."""
-    last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
-    # scikit-learn refuses these two in partial_fit
-    refused = getattr(last, "early_stopping", False) or getattr(last, "class_weight", None) == "balanced"
-    return hasattr(last, "partial_fit") and not refused
-
-
-def fit_by_partial_fit(
-    student: WeightedStudent,
-    rows: TargetRows,
-    class_weights: Floats,
-    *,
-    progress: Progress,
-    memory: int,
+def learn_by_parts(
+    student: WeightedStudent, rows: TargetRows, class_weights: Floats, run: Run, random: RandomState
 ) -> None:
     """Fit a student whose classifier has `partial_fit`, in passes over the rows.
 
@@ -86,49 +68,49 @@ def fit_by_partial_fit(
     20 million row visits, or if the loss of held-out rows stalls; the classifier with the lowest one is kept.
 
     With ``loss="collision"`` the soft labels are multiplied with the classifier's own predictions, from the
-    second epoch on: the EM algorithm of `Classifier`, with a step for each chunk.
+    second epoch on: the EM algorithm of `WeightedStudent`, with a step for each chunk.
     """
-    student.check_options()
-    random = as_random_state(student.random_state)
-    estimator = student._seeded_clone(random)
+    memory, estimator = memory_budget(run), student.seeded_clone(random)
     seed = int(random.randint(2**31 - 1))
     rows = in_random_order(rows, BUFFER_SHARE * memory / 2, seed)  # a window is copied once
     most = max(2, int(BUFFER_SHARE * memory / rows.row_bytes / 2))
     look = look_at(rows, seed, fraction=HELD_OUT, n_sample=min(SAMPLED, most))
-    run = _Run(student, estimator, look, class_weights)
     # as for rows in memory: more copies only if there are few rows
-    run.copies = max(FEW_COPIES, SMALL / numbers_per_row(look.sample[0], len(look.sample[1])) / rows.n_rows)
-    last = run.last
-    epochs = Epochs.of(
-        rows.n_rows - look.n_held_out, int(getattr(last, "max_iter", None) or PASSES), limited=True
-    )
-    patience = int(getattr(last, "n_iter_no_change", PATIENCE))
-    done, epoch, since = 0, 0, 0
-    best, kept = np.inf, last
+    copies = max(FEW_COPIES, SMALL / numbers_per_row(look.sample[0], len(look.sample[1])) / rows.n_rows)
+    training = _Training(student, estimator, look, class_weights, copies)
+    passes = int(getattr(training.last, "max_iter", None) or PASSES)
+    epochs = Epochs.of(rows.n_rows - look.n_held_out, passes, limited=True)
+    patience = int(getattr(training.last, "n_iter_no_change", PATIENCE))
+    done, epoch, since, best, kept = 0, 0, 0, np.inf, training.last
     for part in _chunks(rows, np.random.default_rng(seed), BUFFER_SHARE * memory, look.held_out):
-        run.learn(part, own=student.loss == "collision" and epoch > 0)
+        training.learn(part, own=student.loss == "collision" and epoch > 0)
         done += len(part[1])
         if done < epochs.end(epoch, epochs.n_rows):
             continue
         epoch += 1
-        progress("training", epoch, epochs.total)
-        value = run.held_out_loss()
+        run.report("training", epoch, epochs.total)
+        value = training.held_out_loss()
         if value < best - LEAST_FALL * abs(best) or not np.isfinite(best):
-            best, since, kept = value, 0, copy.deepcopy(last) if look.n_held_out else last
+            best, since = value, 0
+            kept = copy.deepcopy(training.last) if look.n_held_out else training.last
         else:
             since += 1
         if epoch == epochs.total or (look.n_held_out and since >= patience):
             break
-    run.finish(kept, epoch)
+    if isinstance(estimator, Pipeline):
+        estimator.steps[-1] = (estimator.steps[-1][0], kept)
+    student.keep(estimator if isinstance(estimator, Pipeline) else kept, np.arange(rows.n_columns))
+    student.n_iter_ = epoch
 
 
-class _Run:
-    """A classifier that is being trained."""
+class _Training:
+    """A classifier in training; `last` is the step of a pipeline that learns."""
 
-    def __init__(self, student: WeightedStudent, estimator: Any, look: Look, class_weights: Floats) -> None:
-        self.student, self.estimator, self.class_weights = student, estimator, class_weights
+    def __init__(
+        self, student: WeightedStudent, estimator: Any, look: Look, class_weights: Floats, copies: float
+    ) -> None:
+        self.student, self.class_weights, self.copies = student, class_weights, copies
         self.n_classes = look.sample[1].shape[1]
-        self.copies: float = FEW_COPIES
         self.last, self._before = estimator, None
         if isinstance(estimator, Pipeline):
             self.last, self._before = estimator[-1], estimator[:-1]
@@ -136,15 +118,15 @@ class _Run:
             fit_foreign(self._before, look.sample[0], look.sample[1].argmax(axis=1))
         self._takes_weights = "sample_weight" in inspect.signature(self.last.partial_fit).parameters
         self._random = np.random.default_rng(look.held_out.seed)
-        self._measured = None if look.measured is None else self._lesson(look.measured)
+        self._measured = None if look.measured is None else self._read(look.measured)
 
     def learn(self, part: Part, *, own: bool) -> None:
         """Learn from a chunk of rows; `own` predictions of the classifier may weigh its soft labels."""
-        lesson = self._lesson(part)
-        shares, by_class, by_row = lesson.soft, self.class_weights, lesson.by_row
+        X, shares, by_row = self._read(part)
+        by_class = self.class_weights
         if own:
             target, mass = weigh(shares, by_class)
-            shares, by_class = responsibilities(self._predict(lesson.X), target), np.ones(self.n_classes)
+            shares, by_class = responsibilities(self._predict(X), target), np.ones(self.n_classes)
             by_row = by_row * mass
         weights = targets(shares, by_class, float(self.student.min_label)) * by_row[:, None]
         if not weights.any():
@@ -152,8 +134,7 @@ class _Run:
         most = math.ceil(min(self.copies, self.n_classes if self._takes_weights else COPIES) * len(weights))
         options: dict[str, Any] = {}
         if self._takes_weights:
-            picked, values = thin(weights.ravel(), most, self._random.random(most))
-            options = {"sample_weight": values}
+            picked, options["sample_weight"] = thin(weights.ravel(), most, self._random.random(most))
         else:
             picked = resample(weights.ravel(), self._random.random(most))
         at, labels = np.divmod(picked, self.n_classes)
@@ -162,9 +143,7 @@ class _Run:
             warnings.filterwarnings("error", message="Training interrupted by user")
             warnings.filterwarnings("ignore", message="Got `batch_size`")  # the last chunk may be small
             try:
-                self.last.partial_fit(
-                    take_rows(lesson.X, at), labels, classes=np.arange(self.n_classes), **options
-                )
+                self.last.partial_fit(take_rows(X, at), labels, classes=np.arange(self.n_classes), **options)
             except UserWarning:
                 raise KeyboardInterrupt from None
 
@@ -172,40 +151,31 @@ class _Run:
         """Return the mean loss of the held-out rows; infinite if there are none."""
         if self._measured is None:
             return np.inf
-        proba = self._predict(self._measured.X)
-        target, mass = weigh(self._measured.soft, self.class_weights)
-        mass = mass * self._measured.by_row
+        X, soft, by_row = self._measured
+        proba = self._predict(X)
+        target, mass = weigh(soft, self.class_weights)
+        mass = mass * by_row
         if self.student.loss == "collision":
             return mean_collision(proba, target, mass)
         logs = np.log(np.maximum(proba, np.finfo(np.float64).tiny))
         return float(-(mass * (target * logs).sum(axis=1)).sum() / mass.sum())
 
-    def finish(self, last: Any, n_iter: int) -> None:
-        """Make this classifier the student's."""
-        estimator = last
-        if self._before is not None:
-            estimator = self.estimator
-            estimator.steps[-1] = (estimator.steps[-1][0], last)
-        self.student._keep(estimator, np.arange(self.n_classes))
-        self.student.n_iter_ = n_iter
-
-    def _lesson(self, part: Part) -> Lesson:
+    def _read(self, part: Part) -> tuple[Any, Floats, Floats]:
+        """Return rows as the last step sees them, their soft labels (n, L) and weights (n,)."""
         X, soft, weights = part
         with foreign_errors():
             X = X if self._before is None else self._before.transform(X)
         by_row = np.ones(len(soft)) if weights is None else weights.astype(np.float64)
-        return Lesson(X, soft.astype(np.float64), by_row)
+        return X, soft.astype(np.float64), by_row
 
-    def _predict(self, X: Any) -> NDArray[np.float64]:
+    def _predict(self, X: Any) -> Floats:
         with foreign_errors():
             return np.asarray(self.last.predict_proba(X), dtype=np.float64)
 
 
-def _chunks(
-    rows: TargetRows, random: np.random.Generator, n_bytes: float, held_out: HeldOut
-) -> Iterator[Part]:
+def _chunks(rows: TargetRows, random: Generator, n_bytes: float, held_out: HeldOut) -> Iterator[Part]:
     """Yield chunks of rows, pass after pass."""
     while True:
         for window in windows(rows, random, n_bytes, held_out):
-            for start in range(0, n_rows(window[1]), CHUNK_ROWS):
+            for start in range(0, len(window[1]), CHUNK_ROWS):
                 yield take_part(window, slice(start, start + CHUNK_ROWS))

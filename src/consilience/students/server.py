@@ -1,7 +1,8 @@
-"""A small server of the Open Inference Protocol, to try a saved model as a remote teacher.
+"""Serve a saved model by the Open Inference Protocol: from here to try it, or from servers of others.
 
-It is made of the standard library's threading server: nothing to install, and enough for trying. For real
-traffic use a server that others maintain: see `consilience.students.model_repository`.
+`ModelServer` is made of the standard library's threading server: nothing to install, and enough for trying.
+For real traffic `write_repository` writes a folder that Triton and MLServer read. MLServer runs the model by
+`OnnxRuntime`, a class of this module that is made when MLServer asks for it.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience._optional import require
 from consilience._version import __version__
 from consilience._words import size_text
 from consilience.exceptions import ConsilienceError, InvalidInputError
-from consilience.files.disk import file_sha256
+from consilience.files.disk import file_sha256, replacing
 from consilience.students.loaded import LoadedClassifier, load
 from consilience.teachers.inference_protocol import (
     DATATYPES,
@@ -33,13 +36,14 @@ from consilience.teachers.inference_protocol import (
 from consilience.teachers.inputs import cast
 from consilience.teachers.onnx import Onnx
 
-__all__ = ["ModelServer", "ServedModel"]
+__all__ = ["ModelServer", "ServedModel", "write_repository"]
 
 MAX_BYTES = 64 * 2**20
 """Most bytes of a request."""
+RUNTIME = "consilience.students.server.OnnxRuntime"
 _PATIENCE = 60.0  # seconds of silence, after which a connection is closed
+_MOST_ROWS = 1024  # that Triton puts into one batch
 _CODES = {word: code for code, word in DATATYPES.items()}
-_MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?(/infer|/ready)?")
 
 
 class ServedModel:
@@ -81,29 +85,11 @@ class ServedModel:
             )
         self.version = file_sha256(path)[:12]
         classes = self.model.classes_.tolist()
-        self.inputs = self._find_inputs()
+        self.inputs = _inputs_of(self.model)
         self.outputs = (
             Tensor("probabilities", "FP32", (-1, len(classes)), {"classes": classes}),
             Tensor("label", datatype_of(np.asarray(classes)), (-1,)),
         )
-
-    def _find_inputs(self) -> tuple[Tensor, ...]:
-        teacher = self.model.teacher_
-        if not isinstance(teacher, Onnx):
-            return (Tensor("text", "BYTES", (-1,)),)
-        kinds = [kind for kind in teacher.columns.kinds or () if kind != "unused"]
-        found = []
-        for place, item in enumerate(teacher.inputs):
-            parameters: dict[str, Any] = {}
-            if teacher.preprocess is not None:
-                parameters["preprocess"] = json.dumps(teacher.preprocess.to_dict())
-            if kinds:
-                parameters["kind"] = kinds[place]
-            elif teacher.columns.names is not None:
-                parameters["feature_names"] = teacher.columns.names
-            shape = tuple(-1 if length is None else length for length in item.shape)
-            found.append(Tensor(item.name, _CODES[item.dtype], shape, parameters))
-        return tuple(found)
 
     def metadata(self) -> dict[str, Any]:
         """Return what the protocol says about the model."""
@@ -127,8 +113,7 @@ class ServedModel:
         if missing:
             raise ProtocolError(f"asks for the output {missing[0]!r}; there are probabilities and label")
         told = {"model_name": self.name, "model_version": self.version}
-        if isinstance(content.get("id"), str):
-            told["id"] = content["id"]
+        told |= {"id": content["id"]} if isinstance(content.get("id"), str) else {}
         outputs = [(name, datatype_of(known[name]), known[name]) for name in names]
         return encode(told, "outputs", outputs, binary=any(wanted.values()))
 
@@ -155,6 +140,25 @@ class ServedModel:
             return np.asarray(teacher.session.run(["probabilities"], feed)[0])
         except Exception as error:  # onnxruntime raises almost any type
             raise ProtocolError(f"cannot be computed: {str(error).strip()[:200]}") from error
+
+
+def _inputs_of(model: LoadedClassifier) -> tuple[Tensor, ...]:
+    teacher = model.teacher_
+    if not isinstance(teacher, Onnx):
+        return (Tensor("text", "BYTES", (-1,)),)
+    kinds = [kind for kind in teacher.columns.kinds or () if kind != "unused"]
+    found = []
+    for place, item in enumerate(teacher.inputs):
+        parameters: dict[str, Any] = {}
+        if teacher.preprocess is not None:
+            parameters["preprocess"] = json.dumps(teacher.preprocess.to_dict())
+        if kinds:
+            parameters["kind"] = kinds[place]
+        elif teacher.columns.names is not None:
+            parameters["feature_names"] = teacher.columns.names
+        shape = tuple(-1 if length is None else length for length in item.shape)
+        found.append(Tensor(item.name, _CODES[item.dtype], shape, parameters))
+    return tuple(found)
 
 
 def described(item: Tensor) -> dict[str, Any]:
@@ -236,58 +240,57 @@ class _Handler(BaseHTTPRequestHandler):
         """Write no log: rows and addresses of clients are nobody's business."""
 
     def do_GET(self) -> None:  # the name that the library calls
-        self._answer(self._get)
+        model = self.server.model
+        place = self._place()
+        about = {"name": "consilience", "version": __version__, "extensions": ["binary_tensor_data"]}
+        pages: dict[str | None, Callable[[], dict[str, Any]]] = {
+            "/v2": lambda: about,
+            "/v2/health/live": lambda: {"live": True},
+            "/v2/health/ready": lambda: {"ready": True},
+            "": model.metadata,
+            "/ready": lambda: {"name": model.name, "ready": True},
+        }
+        if place in pages:
+            self._send(200, pages[place]())
+        elif place == "/infer":
+            self._send(405, {"error": "Send rows with POST."})
+        else:
+            what = f"There is only the model {model.name} in version {model.version}."
+            self._send(404, {"error": what})
 
     def do_POST(self) -> None:
-        self._answer(self._post)
-
-    def _answer(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except (ProtocolError, ConsilienceError) as error:
-            self._send(
-                400, {"error": f"The request {error}." if isinstance(error, ProtocolError) else str(error)}
-            )
-
-    def _get(self) -> None:
-        path, model = self.path.partition("?")[0].rstrip("/"), self.server.model
-        if path == "/v2":
-            about = {"name": "consilience", "version": __version__, "extensions": ["binary_tensor_data"]}
-            return self._send(200, about)
-        if path in ("/v2/health/live", "/v2/health/ready"):
-            return self._send(200, {path.rpartition("/")[2]: True})
-        found = self._found(path)
-        if found == "":
-            return self._send(200, model.metadata())
-        if found == "/ready":
-            return self._send(200, {"name": model.name, "ready": True})
-        if found == "/infer":
-            return self._send(405, {"error": "Send rows with POST."})
-        return self._send(404, {"error": f"There is only the model {model.name} in version {model.version}."})
-
-    def _post(self) -> None:
-        length = self.headers.get("Content-Length", "")
+        length, most = self.headers.get("Content-Length", ""), self.server.max_bytes
         if not length.isdecimal() or len(length) > 18:
             self.close_connection = True  # the body cannot be told from the next request
             return self._send(411, {"error": "The request must tell its length (Content-Length)."})
-        if int(length) > self.server.max_bytes:
+        if int(length) > most:
             self.close_connection = True
-            most = size_text(self.server.max_bytes)
-            return self._send(413, {"error": f"The request is longer than {most}. Send fewer rows."})
+            return self._send(
+                413, {"error": f"The request is longer than {size_text(most)}. Send fewer rows."}
+            )
         body = self.rfile.read(int(length))
-        if self._found(self.path.partition("?")[0].rstrip("/")) != "/infer":
+        if self._place() != "/infer":
             return self._send(404, {"error": f"Send rows to /v2/models/{self.server.model.name}/infer."})
         if self.headers.get("Content-Encoding", "identity").lower() != "identity":
             return self._send(415, {"error": "The request is compressed. Send it as it is."})
-        answer, headers = self.server.model.infer(body, self.headers.get(HEADER))
+        try:
+            answer, headers = self.server.model.infer(body, self.headers.get(HEADER))
+        except ProtocolError as error:
+            return self._send(400, {"error": f"The request {error}."})
+        except ConsilienceError as error:
+            return self._send(400, {"error": str(error)})
         return self._write(200, answer, headers)
 
-    def _found(self, path: str) -> str | None:
-        """Return what follows the model's address; None if it is another model or version."""
-        found, model = _MODEL.fullmatch(path), self.server.model
-        if found is None or found[1] != model.name or found[2] not in (None, model.version):
-            return None
-        return found[3] or ""
+    def _place(self) -> str | None:
+        """Return what follows the model's address, or a whole address; None for another model or version."""
+        path, model = self.path.partition("?")[0].rstrip("/"), self.server.model
+        root = f"/v2/models/{model.name}"
+        if path == "/v2" or path.startswith("/v2/health/"):
+            return path
+        for address in (f"{root}/versions/{model.version}", root):
+            if path == address or path.startswith(f"{address}/"):
+                return path.removeprefix(address)
+        return None
 
     def _send(self, status: int, content: Mapping[str, Any]) -> None:
         self._write(status, json.dumps(content).encode(), {"Content-Type": "application/json"})
@@ -298,3 +301,107 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
+
+
+def write_repository(
+    path: str | os.PathLike[str], folder: str | os.PathLike[str], name: str | None = None
+) -> Path:
+    """Write a model repository with one model, and return the folder of the model.
+
+    Parameters
+    ----------
+    path : path
+        An ``.onnx`` file that `save` wrote.
+    folder : path
+        The repository. It must exist; a model of the same name in it is replaced, file by file.
+    name : str, optional
+        By default the file's name without its ending.
+    """
+    served = ServedModel(path, name)
+    if not isinstance(served.model.teacher_, Onnx):
+        raise InvalidInputError(
+            f"{Path(path).name} is a model of texts, which only this library runs. Serve it without a folder."
+        )
+    if not Path(folder).is_dir():
+        raise InvalidInputError(f"The folder {str(folder)!r} does not exist. Make it first.")
+    root = Path(folder) / served.name
+    (root / "1").mkdir(parents=True, exist_ok=True)
+    classes = served.model.classes_.tolist()
+    lines = [" ".join(str(one).split()) for one in classes]
+    files = {
+        "1/model.onnx": Path(path).read_bytes(),
+        "labels.txt": "".join(f"{line}\n" for line in lines).encode(),
+        "config.pbtxt": triton_config(served).encode(),
+        "model-settings.json": (json.dumps(mlserver_settings(served), indent=1) + "\n").encode(),
+    }
+    for place, content in files.items():
+        with replacing(root / place) as file:
+            file.write(content)
+    return root
+
+
+def mlserver_settings(served: ServedModel) -> dict[str, Any]:
+    """Return the settings of the model for MLServer."""
+    return {
+        "name": served.name,
+        "implementation": RUNTIME,
+        "platform": "consilience",
+        "versions": [served.version],
+        "parameters": {"uri": "./1/model.onnx", "version": served.version},
+        "inputs": [described(item) for item in served.inputs],
+        "outputs": [described(item) for item in served.outputs],
+    }
+
+
+def triton_config(served: ServedModel) -> str:
+    """Return the configuration for Triton.
+
+    Triton adds the rows as first dimension. Its classification extension reads names from labels.txt.
+    """
+    classes = json.dumps(served.model.classes_.tolist())
+    parts = [
+        f"name: {json.dumps(served.name)}",
+        'platform: "onnxruntime_onnx"',
+        f"max_batch_size: {_MOST_ROWS}",
+        *(_triton_tensor("input", item) for item in served.inputs),
+        _triton_tensor("output", served.outputs[0], 'label_filename: "labels.txt"'),
+        f'parameters {{ key: "classes" value: {{ string_value: {json.dumps(classes)} }} }}',
+        f'parameters {{ key: "version" value: {{ string_value: "{served.version}" }} }}',
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _triton_tensor(side: str, item: Tensor, more: str = "") -> str:
+    kind = "TYPE_STRING" if item.datatype == "BYTES" else f"TYPE_{item.datatype}"
+    dims = ", ".join(str(length) for length in item.shape[1:])
+    fields = f"name: {json.dumps(item.name)} data_type: {kind} dims: [ {dims} ] {more}".rstrip()
+    return f"{side} [ {{ {fields} }} ]"
+
+
+def __getattr__(name: str) -> Any:
+    if name != "OnnxRuntime":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return globals().setdefault(name, _make_runtime())
+
+
+def _make_runtime() -> type:
+    mlserver, types, utils = (
+        require(name, extra="onnx", purpose="OnnxRuntime, which runs inside MLServer,")
+        for name in ("mlserver", "mlserver.types", "mlserver.utils")
+    )
+
+    class OnnxRuntime(mlserver.MLModel):  # type: ignore[name-defined]
+        """A model of consilience."""
+
+        async def load(self) -> bool:
+            """Open the file that the settings name."""
+            self._served = ServedModel(await utils.get_model_uri(self._settings), self.name)
+            return True
+
+        async def predict(self, payload: Any) -> Any:
+            """Answer a request."""
+            body = payload.model_dump_json(exclude_none=True).encode()
+            answer, _ = self._served.infer(body)
+            return types.InferenceResponse(**json.loads(answer))
+
+    return OnnxRuntime

@@ -12,32 +12,25 @@ from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-from consilience._validation import check_fitted, n_rows
+from consilience._validation import check_fitted
 from consilience._words import counted, visible
 from consilience.exceptions import InvalidInputError
 from consilience.files.graph import GraphColumn, prepend_columns, time_parts
-from consilience.rows.images import differ_in_size
 from consilience.rows.tables import (
     Kind,
     column_names,
     columns_of,
-    has_missing,
     in_order,
-    is_numeric,
     is_table,
     kind_of,
     plain_values,
-    quoted,
     read_numbers,
     read_texts,
     read_times,
 )
-from consilience.students.soft_label import SoftLabelStudent
 
 MAX_VALUES = 40
 """The most values of a text column that get a column of their own; the others share one."""
-EXAMPLES = 64
-"""How many rows are kept to compare a saved model with."""
 LEAST_SHARE = 0.1
 """A text column whose values recur in fewer of the rows is dropped: names, keys, free text."""
 
@@ -79,108 +72,6 @@ class Column:
 
 
 N_PARTS = 5
-
-
-def needs_encoding(X: Any, *, takes_missing: bool) -> bool:
-    """Tell whether a student of numbers needs `TableEncoder` for X."""
-    return is_table(X) and not (is_numeric(X) and (takes_missing or not has_missing(X)))
-
-
-def encodes(student: Any) -> bool:
-    """Tell whether a student needs numbers and is ours: a named one, the default, or a network.
-
-    A network with a function ``preprocess`` takes rows as they are.
-
-    Parameters
-    ----------
-    student : object
-        What `make_student` made.
-    """
-    if student.scores == "logits":
-        return getattr(student, "preprocess", None) is None
-    return type(student).__name__ != "Classifier" and not isinstance(student, SoftLabelStudent)
-
-
-def check_rows(given: Any, student: Any, X: Any) -> None:
-    """Raise where X is a table, an image or a text in the wrong place; `given` is the option ``student=``."""
-    if differ_in_size(X):
-        _refuse_images(student)
-    if isinstance(student, SoftLabelStudent):
-        if is_table(X) and type(student.estimator).__name__ == "Ngrams":
-            raise InvalidInputError(
-                f"X is a table with the columns {quoted(list(X.columns), 5)}, and the student learns from "
-                "texts. Give the column that holds them as a list: X['text'].tolist()."
-            )
-        return
-    if is_table(X) or not encodes(student) or not hasattr(X, "dtype"):
-        return
-    shape, dtype = np.shape(X), X.dtype
-    if student.scores == "probabilities" and len(shape) > 2:
-        raise InvalidInputError(
-            f"X has shape {shape}, such as images have, and {{argument}} learns from a table (n, d). Give "
-            "X.reshape(len(X), -1), or use {remedy}.",
-            argument="student",
-            value=given,
-            remedy=("student", "torch"),
-        )
-    if isinstance(X, np.ndarray) and len(shape) > 1 and _has_texts(X):
-        raise InvalidInputError(
-            f"X is an array of {dtype} of shape {shape} with texts in it. Give a pandas data frame: its "
-            "columns have types, so each can be encoded."
-        )
-    if not student.takes_missing:  # trees learn from missing values
-        _check_finite(X)
-
-
-def _refuse_images(student: Any) -> None:
-    """Raise where images of several sizes reach a student that cannot prepare them."""
-    own = isinstance(student, SoftLabelStudent) and type(student.estimator).__name__ != "Ngrams"
-    if own or (not isinstance(student, SoftLabelStudent) and not encodes(student)):
-        return  # a student of the user's, or one with a preprocess
-    learns = "numbers of one shape" if student.scores == "logits" else "a table or texts"
-    raise InvalidInputError(
-        f"X has images of several sizes, and the student learns from {learns}. Give a network that prepares "
-        "them itself: Network(module, preprocess=ImagePreprocess(size=...)). Or give embeddings of the "
-        "images as X."
-    )
-
-
-def _check_finite(X: Any) -> None:
-    if not isinstance(X, np.ndarray) or X.dtype.kind != "f" or X.size == 0:
-        return
-    if np.isfinite(X.min()) and np.isfinite(X.max()):
-        return
-    bad = ~np.isfinite(X).reshape(len(X), -1).all(axis=1)
-    raise InvalidInputError(
-        f"The student cannot learn from X: it contains NaN or infinity in row {{row}} "
-        f"({counted(int(bad.sum()), 'such row')}). Fill missing values, or give a data frame: those in its "
-        "columns are filled for you.",
-        row=int(np.flatnonzero(bad)[0]),
-    )
-
-
-def _has_texts(values: NDArray[Any]) -> bool:
-    if values.dtype.kind != "O":
-        return values.dtype.kind in "UST"
-    return any(isinstance(cell, str) for cell in values[:100].flat)
-
-
-def example_rows(X: Any) -> NDArray[np.intp]:
-    """Return up to 64 rows of X, evenly spaced, and some with a missing value where there are such."""
-    n = n_rows(X)
-    rows = np.unique(np.linspace(0, n - 1, min(n, EXAMPLES)).astype(np.intp))
-    missing = np.flatnonzero(_rows_with_missing(X))
-    return np.union1d(rows, missing[:: max(1, len(missing) // 16)][:16])
-
-
-def _rows_with_missing(X: Any) -> Any:
-    if is_table(X):
-        if not needs_encoding(X, takes_missing=False):
-            return ()
-        return np.any([column.is_null().to_numpy() for column in columns_of(X)], axis=0)
-    if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind != "f" or not np.isnan(X.min(initial=0)):
-        return ()
-    return np.isnan(X).any(axis=1)
 
 
 class TableEncoder(BaseEstimator):

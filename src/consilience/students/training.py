@@ -1,167 +1,377 @@
-"""What every classifier that learns soft labels does: read them, and fit the student to them."""
+"""The training loop of networks: epochs, patience, half precision, and checkpoints to go on from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import io
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from consilience._progress import Progress, silent
-from consilience._validation import check_distributions
-from consilience.exceptions import InvalidInputError
+from consilience._progress import Progress
+from consilience.exceptions import ConsilienceWarning, InvalidInputError, StorageError, warn
 from consilience.files.storage import StoragePath
-from consilience.labels import class_list, read_labels
-from consilience.scoring import RayOptions
-from consilience.students.estimator import Loss, student_name
-from consilience.students.passes import TargetRows, fit_in_memory, how_it_streams
+from consilience.kernels.compiled import OneThread
+from consilience.run import Run
+from consilience.scoring.store import as_store
+from consilience.students.batches import Pair, Plan
+from consilience.teachers.torch import logits_of
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from consilience.students.network import Network
+
+FILE = "training.pt"
+INTERVAL = 60.0
+"""Seconds between checkpoints, at the least. They are written between epochs."""
+LEAST_FALL = 1e-4
+"""The least fall of the validation loss, as a share of it, that counts as better."""
+SMALL_STEP = 20_000_000
+"""Multiplications of a forward pass on a batch, below which one thread is at least as fast."""
+PRECISIONS: dict[str, torch.dtype | None] = {
+    "auto": None,  # by device
+    "float32": None,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
+    # fused: one step for all weights at once
+    "adam": (torch.optim.Adam, {"fused": True}),
+    "adamw": (torch.optim.AdamW, {"fused": True}),
+    "sgd": (torch.optim.SGD, {"momentum": 0.9}),  # the paper's momentum
+}
 
 
-def read_soft_labels(y: Any, classes: Any) -> tuple[NDArray[Any], Floats]:
-    """Return class names (L,) and soft labels (n, L), with NaN in rows without a label.
+class Labelled(NamedTuple):
+    """Rows (n, ...) to measure each epoch on, and the positions (n,) of their labels among the classes."""
+
+    X: Tensor
+    codes: Tensor
+
+
+class Trainer:
+    """A module in training.
 
     Parameters
     ----------
-    y : (n, L) array of soft labels, or (n,) sequence of labels
-        Soft labels are checked: not negative, and rows sum to 1. Labels become rows of zeros and a one.
-    classes : (L,) sequence, optional
-        The names of the columns; by default 0 to L - 1, or the labels that occur.
+    student : Network
+        Says how to train.
+    module : torch.nn.Module
+    criterion : torch.nn.Module
+        Called as ``criterion(logits, targets)``. Its own parameters are trained, too.
+    plan : Plan
+    labelled : Labelled, optional
+    wrap : callable, optional
+        Gives what is called in place of the module in training, such as one of several that train together.
+    agree : callable, optional
+        From the figures of this process to those of all that train together.
 
-    Examples
-    --------
-    >>> read_soft_labels([[0.9, 0.1], [0.2, 0.8]], ["cat", "dog"])[0].tolist()
-    ['cat', 'dog']
-    >>> read_soft_labels(["dog", "cat", None], None)[1].tolist()
-    [[0.0, 1.0], [1.0, 0.0], [nan, nan]]
+    Attributes
+    ----------
+    module : torch.nn.Module
+    optimizer : torch.optim.Optimizer
+    history : list of dict
+        Of each epoch: ``epoch``, ``train_loss``, and what was measured.
+    stopped : bool
+        Whether patience has ended, or a callback has asked to stop.
     """
-    if not _is_table(y):
-        names, codes = read_labels(y, classes=classes)
-        hard = np.eye(len(names))[codes]
-        hard[codes < 0] = np.nan
-        return names, hard
-    soft = check_distributions("y", y)
-    if classes is None:
-        return np.arange(soft.shape[1]), soft
-    listed = class_list(classes)
-    if len(listed) != soft.shape[1]:
-        raise InvalidInputError(
-            f"There are {len(listed)} classes for {soft.shape[1]} columns of soft labels."
-        )
-    return np.asarray(listed), soft
+
+    def __init__(
+        self,
+        student: Network,
+        module: nn.Module,
+        criterion: nn.Module,
+        plan: Plan,
+        labelled: Labelled | None = None,
+        *,
+        wrap: Callable[[nn.Module], nn.Module] = lambda module: module,
+        agree: Callable[[list[float]], list[float]] = lambda figures: figures,
+    ) -> None:
+        self.student, self.plan, self.labelled, self._agree = student, plan, labelled, agree
+        self.module, self.criterion = module.to(student.device), criterion.to(student.device)
+        self._wrapped = wrap(self.module)
+        make, options = student.optimizer, dict[str, Any]()
+        if isinstance(make, str):
+            make, options = OPTIMIZERS[make]
+        if student.weight_decay:  # not every optimiser has it
+            options = {**options, "weight_decay": student.weight_decay}
+        weights = [*module.parameters(), *criterion.parameters()]
+        self.optimizer = make(weights, lr=student.lr, **options)
+        self._kind = torch.device(student.device).type
+        self._half = half_type(student.precision, student.device)
+        # Small gradients would be lost in float16, so the loss is scaled up. Less than torch does by itself,
+        # with which the first steps of a short training overflow, and are left out.
+        scaled = self._half == torch.float16
+        self._scaler = torch.amp.GradScaler(self._kind, init_scale=2.0**10, enabled=scaled)
+        self.history: list[dict[str, Any]] = []
+        self.stopped = False
+        self._best: dict[str, Any] = {"loss": math.inf, "misses": 0, "weights": None}
+
+    def run(self, progress: Progress, checkpoint: Checkpoint | None = None) -> None:
+        """Train to the end, from the last checkpoint if there is one; then take the best weights."""
+        if checkpoint is not None and (state := checkpoint.read()) is not None:
+            self._restore(state)
+        total = self.plan.epochs.total
+        while len(self.history) < total and not self.stopped:
+            self.epoch()
+            progress("training", len(self.history), total)
+            if checkpoint is not None and checkpoint.is_due:
+                checkpoint.write(self._state())
+        if self._best["weights"] is not None:
+            self.module.load_state_dict(self._best["weights"])
+
+    def epoch(self) -> float:
+        """Pass over the rows, or a part of them, and measure the module; return the mean loss."""
+        self.module.train()
+        losses = [(self._step(*batch), len(batch[0])) for batch in self.plan.batches.epoch()]
+        figures = {"train_loss": _mean(losses), **self._measure()}
+        agreed = dict(zip(figures, self._agree([*figures.values()]), strict=True))
+        self.history.append({"epoch": len(self.history) + 1, **agreed})
+        if "valid_loss" in agreed and self.student.patience is not None:
+            self._judge(agreed["valid_loss"])
+        for callback in self.student.callbacks:
+            self.stopped |= bool(callback(self))
+        return agreed["train_loss"]
+
+    def logits(self, X: Tensor) -> Tensor:
+        """Return the logits of a batch, in single precision or better."""
+        module = self._wrapped if self.module.training else self.module
+        with torch.autocast(self._kind, dtype=self._half, enabled=self._half is not None):
+            found: Tensor = logits_of(module(X.to(self.student.device)))
+        return found if self._half is None else found.float()
+
+    def predict(self, X: Tensor) -> Tensor:
+        """Return the logits (n, L) of rows, in eval mode, on the CPU."""
+        self.module.eval()
+        with torch.no_grad():
+            return torch.cat([self.logits(part).cpu() for part in torch.split(X, self.student.batch_size)])
+
+    def _step(self, X: Tensor, targets: Tensor) -> float:
+        self.optimizer.zero_grad()
+        loss = self.criterion(self.logits(X), targets.to(self.student.device))
+        self._scaler.scale(loss).backward()
+        self._scaler.step(self.optimizer)
+        self._scaler.update()
+        return self._finite(loss, "training")
+
+    def _measure(self) -> dict[str, float]:
+        """Return the loss of held-out rows, or the cross-entropy and the accuracy of labelled ones."""
+        if self.labelled is not None:
+            logits = self.predict(self.labelled.X).double()
+            loss = nn.functional.cross_entropy(logits, self.labelled.codes)
+            correct = (logits.argmax(dim=1) == self.labelled.codes).double().mean()
+            return {"valid_loss": self._finite(loss, "validation"), "valid_accuracy": correct.item()}
+        if self.plan.measured is None:
+            return {}
+        self.module.eval()
+        with torch.no_grad():
+            losses = [(self._loss_of(batch), len(batch[0])) for batch in self._held_out()]
+        return {"valid_loss": _mean(losses)}
+
+    def _held_out(self) -> Iterator[Pair]:
+        X, targets = self.plan.measured or (torch.empty(0), torch.empty(0))
+        size = self.student.batch_size
+        return zip(torch.split(X, size), torch.split(targets, size), strict=True)
+
+    def _loss_of(self, batch: Pair) -> float:
+        X, targets = batch
+        return self._finite(self.criterion(self.logits(X), targets.to(self.student.device)), "validation")
+
+    def _finite(self, loss: Tensor, what: str) -> float:
+        value = loss.item()
+        if not math.isfinite(value):
+            raise InvalidInputError(
+                f"The {what} loss became {value} in epoch {len(self.history) + 1}. Lower lr (now "
+                f"{self.student.lr:g}) of the Network, or check that the targets are finite."
+            )
+        return float(value)
+
+    def _judge(self, loss: float) -> None:
+        """Keep the weights if the loss has fallen; stop when it has not for as long as patience lasts."""
+        best = self._best
+        if loss < best["loss"]:
+            kept = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
+            best.update(loss=loss - LEAST_FALL * abs(loss), misses=0, weights=kept)
+            return
+        best["misses"] += 1
+        self.stopped |= best["misses"] >= self.student.patience
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            **{name: part.state_dict() for name, part in self._parts.items()},
+            "history": self.history,
+            "best": self._best,
+            "random": torch.get_rng_state(),
+        }
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        for name, part in self._parts.items():
+            part.load_state_dict(state[name])
+        self.history, self._best = state["history"], state["best"]
+        self.plan.batches.skip(len(self.history))
+        torch.set_rng_state(state["random"])  # after all draws that a start makes
+
+    @property
+    def _parts(self) -> dict[str, Any]:
+        return {
+            "module": self.module,
+            "criterion": self.criterion,
+            "optimizer": self.optimizer,
+            "scaler": self._scaler,
+        }
 
 
-def encode_validation(student: Any, encode: Callable[[Any], NDArray[Any]]) -> None:
-    """Read the labels of a network's own validation rows; `encode` gives their positions, -1 for no label."""
-    if getattr(student, "validation", None) is not None:
-        student.encode_validation(encode)
+def _mean(losses: list[tuple[float, int]]) -> float:
+    return sum(loss * size for loss, size in losses) / max(1, sum(size for _, size in losses))
 
 
-def encoder_of(classes: NDArray[Any]) -> Callable[[Any], NDArray[Any]]:
-    """Return the function from labels to positions in `classes`."""
-    return lambda y: read_labels(y, classes=classes, where="y of validation")[1]
+def half_type(precision: str, device: str) -> torch.dtype | None:
+    """Return the type that autocast computes in, or None for single precision throughout.
 
-
-def fit_student(
-    student: Any,
-    X: Any,
-    Q: Floats,
-    class_weights: Floats,
-    row_weights: Floats | None = None,
-    *,
-    loss: Loss,
-    temperature: float,
-    progress: Progress | None,
-) -> None:
-    """Fit a student of `make_student` to soft labels Q (n, L) at a temperature, weighted by class and row."""
-    if student.scores == "probabilities":
-        student.fit(X, Q, class_weights, row_weights)
-        return
-    from consilience.nn import CollisionCrossEntropy, SoftCrossEntropy
-
-    make = CollisionCrossEntropy if loss == "collision" else SoftCrossEntropy
-    student.fit(
-        X,
-        # Shannon's cross-entropy is linear in the label, so a row's weight can be part of the label.
-        Q if row_weights is None else Q * row_weights[:, None],
-        n_classes=Q.shape[1],
-        criterion=make(weight=class_weights, temperature=temperature, weighted=row_weights is not None),
-        progress=progress or silent,
-    )
-
-
-def fit_student_by_passes(
-    student: Any,
-    rows: TargetRows,
-    class_weights: Floats,
-    *,
-    loss: Loss,
-    temperature: float,
-    progress: Progress | None,
-    memory: int,
-    checkpoint: StoragePath | None = None,
-    key: str = "",
-    on_ray: RayOptions | None = None,
-) -> None:
-    """Fit a student of `make_student` to soft labels that are read block by block.
-
-    The parameters are those of `fit_student`. `memory` is how many bytes the rows may take. A student that
-    cannot learn by passes gets all rows at once; `check_student_streams` tells beforehand whether they fit.
-    A network writes checkpoints to the folder `checkpoint`; `key` names the rows and their soft labels. It
-    learns on Ray if `on_ray` has ``train_workers``.
+    "auto" is half precision on a CUDA device, as bfloat16 if its hardware has it. Other devices gain little
+    or lose.
     """
-    if student.scores == "logits":
-        from consilience.nn import CollisionCrossEntropy, SoftCrossEntropy
-
-        make = CollisionCrossEntropy if loss == "collision" else SoftCrossEntropy
-        weighted = rows.sample(1, 0)[2] is not None
-        fit_network(
-            student,
-            rows,
-            on_ray,
-            n_classes=rows.n_columns,
-            criterion=make(weight=class_weights, temperature=temperature, weighted=weighted),
-            progress=progress or silent,
-            memory=memory,
-            checkpoint=checkpoint,
-            key=key,
-        )
-        return
-    learn = how_it_streams(student) or fit_in_memory
-    learn(student, rows, class_weights, progress=progress or silent, memory=memory)
+    if precision != "auto" or torch.device(device).type != "cuda":
+        return PRECISIONS[precision]
+    native = torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.bfloat16 if native else torch.float16
 
 
-def fit_network(student: Any, rows: TargetRows, on_ray: RayOptions | None, **options: Any) -> None:
-    """Fit a torch student by passes over the rows: here, or with ``train_workers`` of Ray.
+class Checkpoint:
+    """The file with all there is to know about a training after an epoch.
 
-    `options` are the others of `Network.fit_by_passes`.
+    A file that is damaged or from another training is ignored, and then replaced.
+
+    Parameters
+    ----------
+    folder : StoragePath
+        Where the file is; it is made if it does not exist.
+    identity : dict
+        What must agree for a training to go on, as JSON values.
     """
-    if on_ray is None or on_ray.train_workers is None:
-        student.fit_by_passes(rows, **options)
+
+    def __init__(self, folder: StoragePath | None, identity: Mapping[str, Any]) -> None:
+        self.folder, self.identity = folder, json.loads(json.dumps(identity))
+        self.interval, self._written = INTERVAL, time.monotonic()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last one is old."""
+        return time.monotonic() - self._written >= self.interval
+
+    def read(self) -> dict[str, Any] | None:
+        """Return the state of an earlier run of the same training; None if there is none."""
+        try:
+            found = torch.load(io.BytesIO(self.load()), map_location="cpu", weights_only=True)
+            return found if found.pop("identity") == self.identity else None
+        except Exception:  # a damaged file fails in many ways
+            return None
+
+    def write(self, state: Mapping[str, Any]) -> None:
+        """Write a state."""
+        file = io.BytesIO()
+        torch.save({**state, "identity": self.identity}, file)
+        self.store(file.getvalue())
+        self._written = time.monotonic()
+
+    def load(self) -> bytes:
+        """Return the content of the file; raise OSError if there is none."""
+        if self.folder is None:
+            return b""
+        with (self.folder / FILE).reading() as file:
+            return file.read()
+
+    def store(self, content: bytes) -> None:
+        """Replace the content of the file."""
+        if self.folder is None:
+            return
+        try:
+            with (self.folder / FILE).writing(durable=True) as file:
+                file.write(content)
+        except StorageError as error:  # a bucket that does not answer is no reason to stop
+            warn(ConsilienceWarning(f"No checkpoint: {error}"))
+
+
+@contextmanager
+def checkpoint_folder(run: Run, key: str) -> Iterator[StoragePath | None]:
+    """Give a folder in the cache, if there is one, for the checkpoints of a training on labels of this key.
+
+    It is removed when the training is over, and left where it fails.
+    """
+    store = as_store(run.cache, run.cache_limit)
+    if store is None or not key:
+        yield None
         return
-    from consilience.students._ray_train import fit_on_ray
-
-    fit_on_ray(student, rows, options=on_ray, **options)
-
-
-def check_trains_on_ray(student: Any, on_ray: RayOptions | None) -> None:
-    """Raise if ``train_workers`` are asked for, and the student is no network."""
-    if on_ray is not None and on_ray.train_workers is not None and student.scores != "logits":
-        raise InvalidInputError(
-            "{argument} is no torch network, and only those learn in several processes. Use {remedy}, or "
-            "leave train_workers out.",
-            argument="student",
-            value=student_name(student),
-            remedy=("student", "torch"),
-        )
+    folder = store.root / f"training-{key}"
+    with suppress(OSError):  # scoring has said already that it cannot be written
+        store.prepare()
+        folder.make_root()
+    yield folder
+    (folder / FILE).delete()
+    folder.delete_folder()
 
 
-def _is_table(y: Any) -> bool:
-    """Tell whether y has several columns, as soft labels do."""
+def identity_of(student: Network, plan: Plan, seed: int, criterion: nn.Module, key: str) -> dict[str, Any]:
+    """Return what must be the same for a training to go on, as JSON values."""
+    names = ("lr", "batch_size", "max_iter", "patience", "weight_decay", "standardize", "precision", "device")
+    return {
+        "key": key,
+        "seed": seed,
+        "student": {name: getattr(student, name) for name in names},
+        "module": repr(student.module),
+        "optimizer": repr(student.optimizer),
+        "criterion": repr(criterion),
+        "rows": [plan.epochs.n_rows, plan.batches.blocks.rows.n_columns, *plan.batches.X.shape],
+        "torch": torch.__version__,
+    }
+
+
+@contextmanager
+def attached(criterion: nn.Module, module: nn.Module, example: Tensor) -> Iterator[None]:
+    """Attach the criterion to the module during training, if it has `attach`."""
+    watcher: Any = criterion if hasattr(criterion, "attach") else None
+    if watcher is not None:
+        watcher.attach(module, example)
     try:
-        shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
-    except ValueError:  # rows of different lengths, which are no soft labels either
-        return True
-    return len(shape) == 2 and shape[1] > 1
+        yield
+    finally:
+        if watcher is not None:
+            watcher.detach()
+
+
+@contextmanager
+def seeded(seed: int, device: str) -> Iterator[None]:
+    """Seed the global generators, which factories, shuffling and dropout use; restore them afterwards."""
+    cuda = torch.device(device).type == "cuda"
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if cuda else ()):
+        # not torch.manual_seed, which would seed devices that are not restored
+        torch.default_generator.manual_seed(seed)
+        if cuda:
+            torch.cuda.manual_seed_all(seed)
+        yield
+
+
+one_torch_thread = OneThread(torch.get_num_threads, torch.set_num_threads, own=True)
+
+
+def torch_threads_for(multiplications: float) -> AbstractContextManager[None]:
+    """Return a context in which torch has one thread if a step is small, and its usual number otherwise."""
+    return nullcontext() if multiplications >= SMALL_STEP else one_torch_thread()
+
+
+def multiplications_per_row(module: nn.Module, example: Tensor, device: str = "cpu") -> float:
+    """Return the multiplications of a forward pass for each row of `example`, which is on the CPU.
+
+    Infinite, so that threads stay as they are, for other devices and for recurrent layers, which torch does
+    not count.
+    """
+    if torch.device(device).type != "cpu" or any(isinstance(part, nn.RNNBase) for part in module.modules()):
+        return float("inf")
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        module(example)
+    return float(counter.get_total_flops()) / 2 / len(example)

@@ -14,21 +14,11 @@ from sklearn.ensemble import (
 )
 
 from consilience._validation import check_fitted, take_rows
-from consilience.students.expansion import WeightedStudent, fit_foreign, learnt_columns
+from consilience.students.student import WeightedStudent, fit_foreign, learnt_columns
 
 # Labels are nearly hard if the two largest weights of the rows hold at least this share of all. Classes that
 # compete in one softmax then learn better than separate regressions; below, separate regressions are as good.
 NEARLY_HARD = 0.95
-
-
-def forest() -> RandomForestClassifier:
-    """Return an unfitted forest for hard labels."""
-    return RandomForestClassifier(n_estimators=200, min_samples_leaf=2, n_jobs=-1)
-
-
-def boosting() -> HistGradientBoostingClassifier:
-    """Return unfitted boosted trees for hard labels."""
-    return HistGradientBoostingClassifier()
 
 
 class Forest(WeightedStudent):
@@ -45,11 +35,16 @@ class Forest(WeightedStudent):
     Forest(self_label=True)
     """
 
-    takes_missing = True
+    takes_missing = takes_sparse = True
+    most_copies = (2.5, 3.5)
 
     def unfitted(self) -> ExtraTreesRegressor:
         """Return the regressor to fit."""
         return ExtraTreesRegressor(n_estimators=200, max_features="sqrt", n_jobs=-1)
+
+    def for_labels(self) -> RandomForestClassifier:
+        """Return an unfitted forest for hard labels."""
+        return RandomForestClassifier(n_estimators=200, min_samples_leaf=2, n_jobs=-1)
 
     def predict_scores(self, X: Any) -> NDArray[np.float64]:
         """Return probabilities (n, k) of the classes in `columns_`."""
@@ -58,11 +53,11 @@ class Forest(WeightedStudent):
         return scores.reshape(len(scores), len(self.columns_))
 
     def _fit_targets(self, X: Any, T: NDArray[np.float64], random: np.random.RandomState) -> None:
-        estimator = self._seeded_clone(random)
+        estimator = self.seeded_clone(random)
         columns = np.flatnonzero(T.any(axis=0))
         X, shares, mass = _shares(X, T, columns)
         fit_foreign(estimator, X, shares[:, 0] if len(columns) == 1 else shares, sample_weight=mass)
-        self._keep(estimator, columns)
+        self.keep(estimator, columns)
 
 
 class Boosting(WeightedStudent):
@@ -86,10 +81,11 @@ class Boosting(WeightedStudent):
     """
 
     takes_missing = True
+    most_copies = (2.5, 3.5)
 
     def unfitted(self) -> HistGradientBoostingClassifier:
         """Return the classifier to fit."""
-        return boosting()
+        return HistGradientBoostingClassifier()
 
     def _fit_targets(self, X: Any, T: NDArray[np.float64], random: np.random.RandomState) -> None:
         columns = learnt_columns(T)
@@ -97,7 +93,7 @@ class Boosting(WeightedStudent):
             super()._fit_targets(X, T, random)
             return
         X, shares, mass = _shares(X, T, columns)
-        classifier = self._seeded_clone(random)
+        classifier = self.seeded_clone(random)
         # The classifier is fitted to anything that has all classes, then gets the trees of the regressions.
         classifier.set_params(max_iter=1, max_leaf_nodes=2, early_stopping=False)
         fit_foreign(classifier, X, columns[np.arange(len(shares)) % len(columns)])
@@ -111,7 +107,7 @@ class Boosting(WeightedStudent):
             fit_foreign(regression, X, share, sample_weight=mass)
             regressions.append(regression)
         _take_trees(classifier, regressions)
-        self._keep(classifier, columns)
+        self.keep(classifier, columns)
 
 
 def _two_largest(T: NDArray[np.float64]) -> float:

@@ -100,93 +100,102 @@ def verify_model(
         raise InvalidInputError(
             f"{source.name!r} is no saved model; expected a file that ends in .onnx or .npz."
         )
-    found: dict[str, Any] = {}
-    checks = [_ask("card", lambda: _check_card(source, found))]
-    card = found.get("card")
-    checks.append(_ask("checksum", lambda: _check_checksum(source, found["card"]), card is not None))
-    checks.append(_ask("safety", lambda: _check_safety(source, found)))
-    ready = all(check.passed for check in checks)
-    checks.append(_ask("origin", lambda: _check_origin(source, found), ready))
-    ready = "model" in found
-    checks.append(_ask("classes", lambda: _check_classes(found), ready))
-    checks.append(_ask("columns", lambda: _check_columns(found), ready))
-    checks.append(_ask("runs", lambda: _check_runs(found["model"]), ready))
+    model = _Examined(source)
+    checks = [
+        model.ask("card", model.find_card),
+        model.ask("checksum", model.check_checksum, "card"),
+        model.ask("safety", model.look_inside),
+    ]
+    ready = "card" if all(check.passed for check in checks) else "nothing"
+    checks += [
+        model.ask("origin", model.open, ready),
+        model.ask("classes", model.check_classes, "model"),
+        model.ask("columns", model.check_columns, "model"),
+        model.ask("runs", lambda: _check_runs(model.found["model"]), "model"),
+    ]
     for file in map(Path, teachers):
         remote = is_address(file)
         name = address_name(file) if remote else file.name
-        checks.append(
-            _ask(f"teacher {name}", partial(_check_served if remote else _check_teacher, file, card))
-        )
+        check = _check_served if remote else _check_teacher
+        checks.append(model.ask(f"teacher {name}", partial(check, file, model.card)))
     if X is not None:
-        checks.append(_ask("data", partial(_check_data, X, card)))
+        checks.append(model.ask("data", partial(_check_data, X, model.card)))
     return Verification(tuple(checks))
 
 
-def _ask(name: str, check: Callable[[], str], ready: bool = True) -> Check:
-    """Return the answer to a question, unless it needs something that was not found."""
-    if not ready:
-        return Check(name, None, "an earlier check failed")
-    try:
-        return Check(name, True, check())
-    except ConsilienceError as error:
-        return Check(name, False, " ".join(str(error).split()))
+class _Examined:
+    """A saved model and what has been found out about it, by name."""
 
+    def __init__(self, source: Path) -> None:
+        self.source, self.found = source, dict[str, Any]()
 
-def _check_card(source: Path, found: dict[str, Any]) -> str:
-    path = card_path(source)
-    if not os.path.lexists(path):
-        raise InvalidInputError(f"There is no {path.name} next to the model.")
-    found["card"] = card = read_card(path)
-    made = read_made(card)
-    if not made:
-        return "it does not say how the model was made"
-    date, version = (str(made.get(key, "unknown")) for key in ("date", "version"))
-    return f"made on {date} by consilience {version}"
+    @property
+    def card(self) -> Card | None:
+        """The card, once it was read."""
+        return self.found.get("card")
 
+    def ask(self, name: str, check: Callable[[], str], needs: str | None = None) -> Check:
+        """Return the answer to a question, unless it needs something that was not found."""
+        if needs is not None and needs not in self.found:
+            return Check(name, None, "an earlier check failed")
+        try:
+            return Check(name, True, check())
+        except ConsilienceError as error:
+            return Check(name, False, " ".join(str(error).split()))
 
-def _check_checksum(source: Path, card: Card) -> str:
-    if card.sha256 is None:
-        raise InvalidInputError("The card has no checksum.")
-    if card.sha256.lower() != file_sha256(source):
-        raise InvalidInputError("The file is not the one that the card was written for.")
-    return f"sha256 {card.sha256[:12]}..."
+    def find_card(self) -> str:
+        path = card_path(self.source)
+        if not os.path.lexists(path):
+            raise InvalidInputError(f"There is no {path.name} next to the model.")
+        self.found["card"] = card = read_card(path)
+        made = read_made(card)
+        if not made:
+            return "it does not say how the model was made"
+        date, version = (str(made.get(key, "unknown")) for key in ("date", "version"))
+        return f"made on {date} by consilience {version}"
 
+    def check_checksum(self) -> str:
+        digest = self.found["card"].sha256
+        if digest is None:
+            raise InvalidInputError("The card has no checksum.")
+        if digest.lower() != file_sha256(self.source):
+            raise InvalidInputError("The file is not the one that the card was written for.")
+        return f"sha256 {digest[:12]}..."
 
-def _check_safety(source: Path, found: dict[str, Any]) -> str:
-    if source.suffix.lower() == ".npz":
-        found["classes"] = read_model(source).classes.tolist()
-        return "plain arrays, and nothing pickled"
-    model, external, _ = load_safely(source.resolve(), source.stem)
-    found["metadata"] = {entry.key: entry.value for entry in model.metadata_props}
-    found["classes"] = parse_names(found["metadata"].get("classes", ""))
-    if external:
-        return f"it reads {shorten(path.name for path in external)} next to it, and nothing else"
-    return "one file that reads no other"
+    def look_inside(self) -> str:
+        if self.source.suffix.lower() == ".npz":
+            self.found["classes"] = read_model(self.source).classes.tolist()
+            return "plain arrays, and nothing pickled"
+        model, external, _ = load_safely(self.source.resolve(), self.source.stem)
+        written = {entry.key: entry.value for entry in model.metadata_props}
+        self.found["classes"] = parse_names(written.get("classes", ""))
+        if "feature_names" in written:
+            self.found["columns"] = parse_names(written["feature_names"])
+        if external:
+            return f"it reads {shorten(path.name for path in external)} next to it, and nothing else"
+        return "one file that reads no other"
 
+    def open(self) -> str:
+        # not load: whether the card fits is a check of its own
+        self.found["model"] = LoadedClassifier(self.source)
+        return "written by consilience"
 
-def _check_origin(source: Path, found: dict[str, Any]) -> str:
-    found["model"] = LoadedClassifier(source)  # not load: whether the card fits is a check of its own
-    return "written by consilience"
+    def check_classes(self) -> str:
+        listed = list(self.found["card"].classes)
+        self._compare(listed, self.found["classes"])
+        return f"{len(listed)}: {shorten(listed, 5)}"
 
+    def check_columns(self) -> str:
+        names = self.found["card"].feature_names
+        self._compare(None if names is None else list(names), self.found.get("columns"))
+        return "without names" if names is None else f"{len(names)}: {shorten(names, 5)}"
 
-def _check_classes(found: Mapping[str, Any]) -> str:
-    inside, listed = found["classes"], list(found["card"].classes)
-    if inside != listed:
-        raise InvalidInputError(
-            f"The card names {shorten(listed, 5)}, and the file {shorten(inside or ['none'], 5)}."
-        )
-    return f"{len(listed)}: {shorten(listed, 5)}"
-
-
-def _check_columns(found: Mapping[str, Any]) -> str:
-    content = found.get("metadata", {}).get("feature_names")
-    inside = None if content is None else parse_names(content)
-    listed = found["card"].feature_names
-    if inside != (None if listed is None else list(listed)):
-        raise InvalidInputError(
-            f"The card names {shorten(listed or ['none'], 5)}, and the file {shorten(inside or ['none'], 5)}."
-        )
-    return "without names" if listed is None else f"{len(listed)}: {shorten(listed, 5)}"
+    def _compare(self, listed: list[Any] | None, inside: list[Any] | None) -> None:
+        if inside != listed:
+            raise InvalidInputError(
+                f"The card names {shorten(listed or ['none'], 5)}, and the file "
+                f"{shorten(inside or ['none'], 5)}."
+            )
 
 
 def _check_runs(model: LoadedClassifier) -> str:

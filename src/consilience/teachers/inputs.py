@@ -78,6 +78,17 @@ class Columns:
             return column_values(X, self.kinds)
 
 
+def feed(inputs: Sequence[Input], columns: Columns, X: Any, name: str) -> dict[str, NDArray[Any]]:
+    """Return what the inputs of a model are fed, by name, for rows whose columns are in its order."""
+    fed = {}
+    for item, values in zip(inputs, columns.values(X, name) or [X], strict=True):
+        plain, known = plain_values(values, item.shape), item.dtype != "unknown"
+        ensure(known, name, f"takes a type for {item.name!r} that is not supported.")
+        dtype = None if item.dtype == "text" else np.dtype(item.dtype)
+        fed[item.name] = cast(plain, dtype, item.dtype, item.name, name)
+    return fed
+
+
 def fixed_batch(inputs: Sequence[Input]) -> int | None:
     """Return the number of rows that a model takes at a time, if its inputs say so."""
     sizes = {item.shape[0] or 0 for item in inputs if item.shape}

@@ -29,7 +29,7 @@ from consilience.teachers.base import (
     open_source,
     own_or_given,
 )
-from consilience.teachers.inputs import KINDS, Columns, Input, cast, fixed_batch, pad, plain_values
+from consilience.teachers.inputs import KINDS, Columns, Input, feed, fixed_batch, pad
 from consilience.teachers.onnx_graph import (
     Graph,
     dtype_of,
@@ -75,6 +75,7 @@ class Onnx(Adapter):
     inputs: tuple[Input, ...]
     _takes_arrays = True
     _digest: tuple[Signature, str] | None = None
+    _session: Any = None
 
     @takes(OnnxOptions)
     def __init__(
@@ -102,7 +103,6 @@ class Onnx(Adapter):
         if columns.kinds is not None:
             names = columns.names or range(len(columns.kinds))
             self.column_kinds = dict(zip(names, columns.kinds, strict=True))
-        self._sessions: dict[str | None, Any] = {}  # by the tensor that is one more output
         self._batch_size, self._device = options.batch_size, options.device
         head = find_features(graph, self._found.output, len(found), source)
         self._seen = head if options.embed is None else None
@@ -126,8 +126,8 @@ class Onnx(Adapter):
     def _run(self, X: Any, rows: int, features: bool) -> tuple[Any, Any]:
         """Run the model over all rows, once, and fetch a tensor on the way."""
         tensor = self._seen.tensor if features and self._seen is not None else None
-        session, fixed = self._open(tensor), fixed_batch(self.inputs)
-        X, size = self.columns.in_order(X, self.name), fixed or self._batch_size
+        X, fixed = self.columns.in_order(X, self.name), fixed_batch(self.inputs)
+        size = fixed or self._batch_size
         wants = ", ".join(f"{item.name} {item.dtype} {item.shape}" for item in self.inputs)
         last = self.class_weights is not None or None
         scores, seen = [], []
@@ -135,16 +135,16 @@ class Onnx(Adapter):
             part, count = X, min(size, rows - start)
             if rows > size:
                 part = take_rows(X, slice(start, start + size))
-            feed = self._feed(part)
+            fed = feed(self.inputs, self.columns, part, self.name)
             if fixed:
-                feed = {name: pad(values, fixed) for name, values in feed.items()}
+                fed = {name: pad(values, fixed) for name, values in fed.items()}
             # a graph's input cannot be fetched, and need not be
-            fetched = [self._found.output, *({tensor} - {None, *feed})]
+            fetched = [self._found.output, *({tensor} - {None, *fed})]
             with foreign(self.name, f"failed on {describe(part)}; it takes {wants}"):
-                results = session.run(fetched, feed)
+                results = self.session.run(fetched, fed)
             scores.append(self._matrix(results[0])[:count])
             if tensor is not None:
-                inside = feed[tensor] if tensor in feed else results[1]
+                inside = fed[tensor] if tensor in fed else results[1]
                 seen.append(pool(np.asarray(inside), channels_last=last)[:count])
         return join_rows(scores), join_rows(seen) if seen else None
 
@@ -159,48 +159,31 @@ class Onnx(Adapter):
         one_margin = self._found.margin and len(self.classes) == 2 and values.shape[1:] == (1,)
         return binary_logits(values) if one_margin else values
 
-    def _feed(self, X: Any) -> dict[str, NDArray[Any]]:
-        """Return what the inputs of the model are fed, by name."""
-        feed = {}
-        for item, values in zip(self.inputs, self.columns.values(X, self.name) or [X], strict=True):
-            known = f"takes a type for {item.name!r} that is not supported."
-            ensure(item.dtype != "unknown", self.name, known)
-            dtype = None if item.dtype == "text" else np.dtype(item.dtype)
-            plain = plain_values(values, item.shape)
-            feed[item.name] = cast(plain, dtype, item.dtype, item.name, self.name)
-        return feed
-
-    def _open(self, tensor: str | None) -> Any:
-        """Open a session that also returns a tensor. If the file changed since its check, check it again."""
-        if tensor in self._sessions:
-            return self._sessions[tensor]
+    @property
+    def session(self) -> Any:
+        """The model in onnxruntime, after the check of what it may read."""
+        if self._session is not None:
+            return self._session
         onnxruntime = require("onnxruntime", extra="onnx", purpose=PURPOSE)
         provider = _PROVIDERS[self._device]
         problem = f"cannot run on {self._device!r}: onnxruntime lacks {provider}."
         ensure(provider in onnxruntime.get_available_providers(), self.name, problem)
+        # what onnxruntime gets is what was checked, even if the file has changed since this was made
+        model, self._external, self._signature = load_safely(self._source, self.name)
+        known = {value.name for value in [*model.graph.output, *model.graph.input]}
+        if self._seen is not None and self._seen.tensor not in known:
+            model.graph.output.add().name = self._seen.tensor  # onnxruntime infers its type
         options = onnxruntime.SessionOptions()
         # errors only: skl2onnx declares shapes loosely, and each would be a warning on stderr
         options.log_severity_level = 3
-        content: str | bytes = str(self._source)
-        if tensor is not None or signature_of(self._source, self._external) != self._signature:
-            model, self._external, self._signature = load_safely(self._source, self.name)
-            if tensor is not None:
-                if tensor not in {value.name for value in [*model.graph.output, *model.graph.input]}:
-                    model.graph.output.add().name = tensor  # onnxruntime infers its type
-                content = model.SerializeToString()
-                # given bytes, onnxruntime would look for external data in the current folder, which was not
-                # checked
-                options.add_session_config_entry(_EXTERNAL_FOLDER, str(self._source.parent))
+        # given bytes, onnxruntime would look for external data in the current folder, which was not checked
+        options.add_session_config_entry(_EXTERNAL_FOLDER, str(self._source.parent))
         with foreign(self.name, f"cannot be opened by onnxruntime from {self._source.name}"):
             # a fallback would run on another device than asked, and print so
-            session = onnxruntime.InferenceSession(content, options, providers=[provider], enable_fallback=0)
-        self._sessions[tensor] = session
-        return session
-
-    @property
-    def session(self) -> Any:
-        """The model in onnxruntime, after the check of what it may read."""
-        return self._open(None)
+            self._session = onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=[provider], enable_fallback=0
+            )
+        return self._session
 
     @property
     def width(self) -> int | None:
@@ -212,12 +195,12 @@ class Onnx(Adapter):
 
     def release(self) -> None:
         """Close the sessions; the file is opened again when it is needed."""
-        self._sessions = {}
+        self._session = None
 
     def _model_fingerprint(self) -> str | None:
         """Hash the file and the files next to it that it reads."""
         if signature_of(self._source, self._external) != self._signature:
-            if self._sessions:
+            if self._session is not None:
                 return None  # an open session still uses the old file
             self._external, self._signature = load_safely(self._source, self.name)[1:]
         if self._digest is None or self._digest[0] != self._signature:
@@ -227,7 +210,7 @@ class Onnx(Adapter):
 
     def __getstate__(self) -> dict[str, Any]:
         # a session cannot be sent to another process; the file can be opened there
-        return {**self.__dict__, "_sessions": {}}
+        return {**self.__dict__, "_session": None}
 
 
 def find_inputs(model: Any) -> tuple[Input, ...]:

@@ -25,7 +25,6 @@ from consilience.files.disk import read_bytes
 from consilience.files.preprocess import ImagePreprocess
 from consilience.files.strict_json import parse_json, record, text
 from consilience.options import Check, anything, count, number, option, size, takes
-from consilience.rows.tables import is_table
 from consilience.teachers.base import (
     Adapter,
     ModelOptions,
@@ -47,7 +46,7 @@ from consilience.teachers.inference_protocol import (
     parse_object,
     read_metadata,
 )
-from consilience.teachers.inputs import Columns, Input, cast, fixed_batch, pad, plain_values
+from consilience.teachers.inputs import Columns, Input, feed, fixed_batch, pad, plain_values
 from consilience.teachers.onnx_graph import parse_names
 from consilience.teachers.outputs import choose_output, ensure, in_the_name_of
 from consilience.teachers.remote_http import Answer, Call, Channel
@@ -211,8 +210,12 @@ class Remote(Adapter):
             Input(one.name, DATATYPES[one.datatype], tuple(None if n < 0 else n for n in one.shape))
             for one in inputs
         )
-        if len(inputs) > 1:  # each is a column of a table
+        names = inputs[0].parameters.get("feature_names") if len(inputs) == 1 else None
+        named = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        self._order = Columns(names if named and names else None)
+        if len(inputs) > 1:  # each is a column of a table, whose other columns do not matter
             self.column_kinds = {one.name: _kind(one) for one in inputs}
+            self._order = Columns(list(self.column_kinds), list(self.column_kinds.values()), others=True)
         self._served_version = self._address.version or (versions[0] if len(versions) == 1 else None)
         self.served = self._hash()
         what = "a model whose server has no parameters.classes"
@@ -300,33 +303,15 @@ class Remote(Adapter):
         inputs = self._metadata.inputs
         if not inputs:  # some servers describe no inputs: take X as it is
             values = plain_values(X, (None,))
-            return [self._cast(values, Tensor("input-0", datatype_of(values), ()))]
-        if len(inputs) > 1:  # each is a column of a table, whose other columns do not matter
-            names = [item.name for item in inputs]
-            if is_table(X):
-                lacking = shorten(name for name in names if name not in X.columns)
-                problem = f"takes the input {lacking!r}; X has the columns {shorten(X.columns)}."
-                ensure(not lacking, self.name, problem)
-                X = X[names]
-            found = Columns(None, [*self.column_kinds.values()]).values(X, self.name) or []
-            return [
-                self._cast(values.reshape((-1, 1)[: len(item.shape)]), item)
-                for item, values in zip(inputs, found, strict=True)
-            ]
-        (item,) = inputs
-        names = item.parameters.get("feature_names", [])
-        if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
-            X = Columns(names).in_order(X, self.name)
-        values = plain_values(X, self.inputs[0].shape)
-        lengths = zip(item.shape[1:], values.shape[1:], strict=False)
-        right = values.ndim == len(item.shape) and all(wanted in (-1, given) for wanted, given in lengths)
-        shapes = f"of shape {list(item.shape)}, and X has {list(values.shape)}"
-        ensure(right, self.name, f"takes {item.name!r} {shapes}.")
-        return [self._cast(values, item)]
-
-    def _cast(self, values: NDArray[Any], item: Tensor) -> tuple[str, str, NDArray[Any]]:
-        dtype = None if item.datatype == "BYTES" else np.dtype(DATATYPES[item.datatype])
-        return item.name, item.datatype, cast(values, dtype, item.datatype, item.name, self.name)
+            return [("input-0", datatype_of(values), values)]
+        fed = feed(self.inputs, self._order, self._order.in_order(X, self.name), self.name)
+        for item in inputs:
+            values = fed[item.name]
+            fits = all(a in (-1, b) for a, b in zip(item.shape[1:], values.shape[1:], strict=False))
+            shapes = f"of shape {list(item.shape)}, and X has {list(values.shape)}"
+            right = fits and values.ndim == len(item.shape)
+            ensure(right, self.name, f"takes {item.name!r} {shapes}.")
+        return [(item.name, item.datatype, fed[item.name]) for item in inputs]
 
     @contextmanager
     def _told(self) -> Iterator[None]:

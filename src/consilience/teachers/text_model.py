@@ -42,7 +42,7 @@ class TextModel(Adapter):
     def __init__(
         self, source: Any, classes: ArrayLike | None = None, name: str | None = None, options: Any = None
     ) -> None:
-        path = None
+        path, card = None, None
         if isinstance(source, str | os.PathLike):
             path, shown, card = open_source(source, name, options)
             with in_the_name_of(shown):
@@ -56,7 +56,8 @@ class TextModel(Adapter):
         right = options.output in ("auto", "logits")
         ensure(right, shown, logits, argument="output", value=options.output)
         check_embed_function(options.embed, shown)
-        found = own_or_given(self._model.classes, classes, shown)
+        names = card.classes if classes is None and card is not None else classes
+        found = own_or_given(self._model.classes, names, shown)
         super().__init__(shown, found, options, output="logits")
         if path is not None:
             self._take_card(path, card)

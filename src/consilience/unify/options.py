@@ -6,6 +6,7 @@ from typing import Any
 
 from consilience.methods import METHOD
 from consilience.options import Options, anything, choice, option
+from consilience.students import STUDENT
 
 
 class UnifierOptions(Options):
@@ -18,11 +19,11 @@ class UnifierOptions(Options):
         "returned (all that have a score), or a single one.",
     )
     student: Any = option(
-        anything("Student, classifier, torch.nn.Module, factory, name or None", str),
+        STUDENT,
         "What learns: 'logistic', 'forest', 'boosting', 'mlp' or 'torch', for texts 'ngrams'; one of "
         "`consilience.students` with options, such as ``students.Logistic(loss='collision')``; a "
-        "scikit-learn classifier; a torch module or a factory of one. None means 'ngrams' for texts and a "
-        "two-layer network otherwise: in torch if it is installed, else in scikit-learn.",
+        "scikit-learn classifier; a `torch.nn.Module` or a factory of one. By default 'ngrams' for texts "
+        "and a two-layer network otherwise: in torch if it is installed, else in scikit-learn.",
         default=None,
     )
     method: Any = option(
@@ -48,7 +49,7 @@ class UnifierOptions(Options):
     )
     disconnected: Any = option(
         choice("warn", "error", "ignore"),
-        "What to do if teachers fall into groups that share no class: see `LabelSpace`. The methods 'auto' "
+        "What to do if teachers fall into groups that share no class; see `LabelSpace`. The methods 'auto' "
         "and 'ranks' compare such groups, if every class occurs in X.",
         default="warn",
     )

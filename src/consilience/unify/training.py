@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +18,10 @@ from consilience.kernels.collision.fair_labels import fair_prices, labels_at_pri
 from consilience.kernels.linear_model import inverse
 from consilience.labels import LabelSpace
 from consilience.methods import MFLF, Auto, Method
-from consilience.rows import memory_budget, new_array
+from consilience.rows import new_array
 from consilience.rows.targets import TargetRows
 from consilience.run import Run
-from consilience.scoring import as_store, engine_options
-from consilience.students.base import StudentRows, as_student_sees
-from consilience.students.checkpoints import checkpoint_folder
-from consilience.students.training import fit_network, fit_student_by_passes
+from consilience.students.classifier import AsSeen
 
 if TYPE_CHECKING:
     from consilience.unify.unifier import Estimate
@@ -39,11 +35,11 @@ SAMPLE_ROWS = 2**14
 
 
 def train(
-    found: Estimate, student: Any, read: StudentRows, balance: Any, run: Run
+    found: Estimate, student: Any, as_seen: AsSeen, balance: Any, run: Run
 ) -> tuple[Floats | None, NDArray[Any] | None]:
     """Fit the student to the soft labels; return the balancing weights, and its fair pseudo-labels."""
     Q, rows, covered = np.asanyarray(found.soft_labels), found.rows, found.covered
-    as_seen, L = partial(as_student_sees, student, names=read.names, encoder=read.encoder), Q.shape[1]
+    L = Q.shape[1]
     mean = np.asarray(np.mean(Q, axis=0, dtype=np.float64, where=covered[:, None]))
     class_weights = None
     if balance in (True, "sqrt") or (balance == "auto" and not found.space.identical):
@@ -52,27 +48,16 @@ def train(
     weights = np.ones(L) if class_weights is None else class_weights / (class_weights * mean).sum()
     key = "" if run.cache is None else blake2b(np.ascontiguousarray(Q).data, digest_size=16).hexdigest()
 
-    def fit(key: str, class_weights: Floats, labels: NDArray[Any], row_weights: Any = None) -> None:
-        with checkpoint_folder(as_store(run.cache, run.cache_limit), key) as folder:
-            fit_student_by_passes(
-                student,
-                TargetRows(rows, labels, row_weights, covered, as_seen),
-                class_weights,
-                loss=student.loss,
-                temperature=found.method.temperature,
-                progress=run.progress,
-                memory=memory_budget(run),
-                checkpoint=folder,
-                key=key,
-                on_ray=engine_options(run),
-            )
+    def learn(key: str, class_weights: Floats, labels: NDArray[Any], row_weights: Any = None) -> None:
+        targets = TargetRows(rows, labels, row_weights, covered, as_seen)
+        student.learn(targets, class_weights, temperature=found.method.temperature, run=run, key=key)
 
-    fit(key, weights, Q)
+    learn(key, weights, Q)
     if not student.self_label:
         return class_weights, None
     share = mean * weights / (mean * weights).sum()  # an equal one, with balancing
     fair, labels, row_weights = own_labels(found, student, as_seen, weights, share, run)
-    fit(f"{key}-own", np.ones(L), labels, row_weights)
+    learn(key and f"{key}-own", np.ones(L), labels, row_weights)
     return class_weights, fair
 
 
@@ -164,7 +149,7 @@ def method_with_loss(method: Method, balance: Any) -> Method:
     return method
 
 
-def train_backprop(found: Estimate, student: Any, read: StudentRows, run: Run) -> None:
+def train_backprop(found: Estimate, student: Any, as_seen: AsSeen, run: Run) -> None:
     """Fit a network to the loss of the method. Known labels are one more teacher."""
     from consilience.nn import BACKPROP_LOSSES
 
@@ -178,15 +163,11 @@ def train_backprop(found: Estimate, student: Any, read: StudentRows, run: Run) -
         targets[block, :m] = found.logits(block)
         if space is not found.space:
             _add_labels(targets[block], labels[block], m)
-    as_seen = partial(as_student_sees, student, names=read.names, encoder=read.encoder)
-    fit_network(
-        student,
+    student.learn(
         TargetRows(rows, targets, None, found.covered, as_seen),
-        engine_options(run),
         n_classes=space.n_classes,
         criterion=BACKPROP_LOSSES[found.method.name](space, temperature=found.method.temperature),
-        progress=run.report,
-        memory=memory_budget(run),
+        run=run,
     )
 
 

@@ -18,7 +18,7 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import LabelSpace
 from consilience.methods import Method
-from consilience.rows import Rows, as_rows, memory_budget, new_array
+from consilience.rows import Rows, as_rows, new_array
 from consilience.run import Run, resolve_run
 from consilience.scoring import engine_options, score, with_open_cache
 from consilience.soft_labels.estimate import fill_soft_labels
@@ -26,13 +26,11 @@ from consilience.soft_labels.methods import spread_out
 from consilience.soft_labels.neighbours import N_NEIGHBORS, average_over_neighbours
 from consilience.soft_labels.solver import rows_to_compare
 from consilience.soft_labels.teacher_temperatures import agreement_temperatures, divide_by_temperatures
-from consilience.students.base import Origin, StudentClassifier, timed
-from consilience.students.expansion import Mlp
+from consilience.students.classifier import Origin, StudentClassifier, timed
 from consilience.students.loaded import load
 from consilience.students.logistic import Logistic
 from consilience.students.make import is_torch_student, make_student
-from consilience.students.passes import check_student_streams
-from consilience.students.training import check_trains_on_ray, encode_validation
+from consilience.students.student import Mlp
 from consilience.teachers import Teacher
 from consilience.teachers.given import open_teachers
 from consilience.unify.options import UnifierOptions
@@ -176,10 +174,8 @@ class Unifier(UnifierOptions, StudentClassifier):
         # names and encoding come from these
         some = rows.take(rows.sample_rows(few)) if len(rows) else rows.given
         student = self._make_student(some, run)
-        if not rows.held or run.memory is not None:
-            budget = memory_budget(run)
-            check_student_streams(student, len(rows), rows.n_bytes, space.n_classes, budget)
-        read = self._read_rows(student, some)
+        student.check_memory(rows, space.n_classes, run)
+        as_seen = self._read_rows(student, some)
         backprop = student.train == "backprop"
         method = self.resolved("method")
         if backprop:
@@ -190,9 +186,9 @@ class Unifier(UnifierOptions, StudentClassifier):
         class_weights = pseudo_labels = None
         with timed(found.seconds, "training"):
             if backprop:
-                train_backprop(found, student, read, run)
+                train_backprop(found, student, as_seen, run)
             else:
-                class_weights, pseudo_labels = train(found, student, read, self.balance, run)
+                class_weights, pseudo_labels = train(found, student, as_seen, self.balance, run)
         # at the end: a fit that fails leaves what was learnt before as it was
         self.teachers_, self.label_space_, self.classes_ = teachers, space, space.classes
         self.method_ = method
@@ -202,7 +198,7 @@ class Unifier(UnifierOptions, StudentClassifier):
         self.neighbor_weight_ = found.neighbor_weight
         self.class_weights_, self.pseudo_labels_ = class_weights, pseudo_labels
         self.reference_ = found.logits(spread_out(np.arange(len(rows)), REFERENCE_ROWS))
-        self._keep_student(student, some, read, n_rows=None if few >= len(rows) else len(rows))
+        self._keep_student(student, some, as_seen, n_rows=None if few >= len(rows) else len(rows))
         return self
 
     def label_space(self) -> LabelSpace:
@@ -249,8 +245,7 @@ class Unifier(UnifierOptions, StudentClassifier):
 
     def _make_student(self, X: Any, run: Run) -> Any:
         """Return the unfitted student for rows like X; see `make_student`."""
-        student = make_student(self.student, X=X, progress=run.progress, random_state=self.random_state)
-        check_trains_on_ray(student, engine_options(run))
+        student = make_student(self.student, X=X, random_state=self.random_state, run=run)
         if student.self_label and (student.train, student.loss) != ("estimate", "cross-entropy"):
             raise InvalidInputError(
                 "self_label=True needs train='estimate' and loss='cross-entropy'; "
@@ -340,7 +335,8 @@ def _read_labels(y: Any, n_rows: int, space: LabelSpace, student: Any) -> NDArra
     labels = np.broadcast_to(np.intp(-1), n_rows) if y is None else space.encode(y)
     if len(labels) != n_rows:
         raise InvalidInputError(f"y has {len(labels)} rows and X has {n_rows}.")
-    encode_validation(student, partial(space.encode, where="y of validation"))
+    if student is not None:
+        student.encode_validation(partial(space.encode, where="y of validation"))
     labels_given = y is not None or getattr(student, "validation", None) is not None
     warn_of_unused(space, labels_given=labels_given)
     return labels

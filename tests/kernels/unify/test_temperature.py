@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax, logsumexp
+from scipy.special import log_softmax
 
-from consilience.kernels.unify.temperature import fit_temperature, is_at_bound, tempered_moments
+from consilience.kernels.unify.temperature import fit_temperature, is_at_bound
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e5])
@@ -23,20 +23,6 @@ def test_the_temperature_minimises_the_cross_entropy(scale: float, prior: float)
 
     found = minimize_scalar(objective, bounds=np.log(scale) + np.array([-6, 6]), options={"xatol": 1e-10})
     assert fit_temperature(logits, codes, weight, prior) == pytest.approx(np.exp(found.x), rel=1e-4)
-
-
-def test_moments_are_slope_and_curvature_of_the_log_sum() -> None:
-    rng = np.random.default_rng(1)
-    z, weight = -rng.exponential(size=(20, 5)), rng.random(20)
-    z[:, 2] = 0.0
-
-    def value(beta: float) -> float:
-        return float(weight @ logsumexp(beta * z, axis=1))
-
-    h = 1e-4
-    slope, curvature = tempered_moments(z, weight, 0.7)
-    assert slope == pytest.approx((value(0.7 + h) - value(0.7 - h)) / (2 * h), rel=1e-6)
-    assert curvature == pytest.approx((value(0.7 + h) - 2 * value(0.7) + value(0.7 - h)) / h**2, rel=1e-4)
 
 
 def test_a_teacher_that_is_always_right_is_not_taken_as_never_wrong() -> None:

@@ -36,12 +36,11 @@ from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import FUSE, exp, log
 from consilience.kernels.unify.factorisation import LeastSquares
 from consilience.kernels.unify.linear_systems import (
-    BY_GRADIENTS,
-    Way,
+    GRADIENTS,
+    Links,
     elimination_cost,
     lanes_for,
     make_links,
-    solve_by_class,
     solve_by_gradients,
     solve_by_set,
 )
@@ -98,9 +97,8 @@ def ce_logits(
     sets = make_layout(columns, offsets, n_classes)
     fit = LeastSquares(layout, temperature, START_FLOOR, START_LEFT)
 
-    def solve(Z: Floats, way: Way, most: int) -> tuple[Floats, Floats, Ints]:
-        n = len(Z)
-        size = 0 if way is BY_GRADIENTS else min(len(offsets) - 1, n_classes) + 1
+    def solve(Z: Floats, links: Links | None, most: int) -> tuple[Floats, Floats, Ints]:
+        n, size = len(Z), 0 if links is None else len(offsets)
         lanes = lanes_for(len(columns), LANES) if size == 0 else max(1, min(LANES, _MOST_WEIGHTS // size**2))
         U, norms, n_iter = np.empty((n, n_classes)), np.empty(n), np.empty(n, dtype=np.intp)
 
@@ -108,7 +106,7 @@ def ce_logits(
             A, W = np.empty(U[rows].shape), np.empty((len(U[rows]), len(offsets) - 1))
             fit(Z[rows], U[rows])
             start_rows(Z[rows], layout, set_of, sets, temperature, A, W, U[rows])
-            newton_rows(A, W, sets, *way, size, lanes, U[rows], (norms[rows], n_iter[rows]), tol, most)
+            newton_rows(A, W, sets, links, size, lanes, U[rows], (norms[rows], n_iter[rows]), tol, most)
 
         in_turns(work, n)
         return U, norms, n_iter
@@ -117,7 +115,7 @@ def ce_logits(
     if cost <= ELIMINATION_PAYS:
         return solve(logits, make_links(sets), max_iter)
     # With weak links, conjugate gradients may take forever: try for about as long as elimination takes.
-    U, norms, n_iter = solve(logits, BY_GRADIENTS, min(max_iter, 12 + int(cost / 16)))
+    U, norms, n_iter = solve(logits, None, min(max_iter, 12 + int(cost / 16)))
     late = np.flatnonzero(~(norms <= tol))
     if len(late):
         U[late], norms[late], n_iter[late] = solve(logits[late], make_links(sets), max_iter)
@@ -162,9 +160,7 @@ _ACCEPT, _ACCEPT_THEN_NEWTON, _TEST = range(3)
 
 
 @kernel(fastmath=FUSE)
-def newton_rows(  # type: ignore[no-untyped-def]
-    A, W, sets, by_set, by_class, gradients, size, most, U, out, tol, max_iter
-):
+def newton_rows(A, W, sets, links, size, most, U, out, tol, max_iter):  # type: ignore[no-untyped-def]
     """Minimise J for each row in place, starting from U.
 
     Rows are processed in batches, one per lane. Rows that are late in their batch move to a later batch.
@@ -177,8 +173,9 @@ def newton_rows(  # type: ignore[no-untyped-def]
         w_B, the number of teachers with each class set.
     sets : Layout
         The distinct class sets.
-    by_set, by_class, gradients
-        How to find the Newton step: two are None. Numba compiles each way separately, on first use.
+    links : Links or None
+        Where elimination finds the Newton step; None for conjugate gradients. Numba compiles each way
+        separately, on first use.
     size : int
         Number of nodes of the Laplacian to eliminate; 0 for conjugate gradients.
     most : int
@@ -203,7 +200,7 @@ def newton_rows(  # type: ignore[no-untyped-def]
                 z = _make_lanes(A.shape[1], W.shape[1], len(sets.columns), size, lanes)
             for lane in range(lanes):
                 _take_up(z, lane, rows[first + lane], A, W, U)
-            _newton_batch(z, sets, by_set, by_class, gradients, U, out, tol, max_iter)
+            _newton_batch(z, sets, links, U, out, tol, max_iter)
             for lane in range(lanes):
                 if z.row[lane] >= 0:
                     rows[late] = z.row[lane]
@@ -212,7 +209,7 @@ def newton_rows(  # type: ignore[no-untyped-def]
 
 
 @part(fastmath=FUSE)
-def _newton_batch(z, sets, by_set, by_class, gradients, U, out, tol, max_iter):  # type: ignore[no-untyped-def]
+def _newton_batch(z, sets, links, U, out, tol, max_iter):  # type: ignore[no-untyped-def]
     """Iterate until most rows are done; store the best points of the others in U, and keep their lanes."""
     norms, n_iter = out
     lanes, moving = len(z.row), z.moving
@@ -232,12 +229,10 @@ def _newton_batch(z, sets, by_set, by_class, gradients, U, out, tol, max_iter): 
             break
         for lane in range(lanes):
             n_iter[z.row[lane]] += moving[lane]
-        if by_set is not None:
-            solve_by_set(z, sets, by_set)
-        if by_class is not None:
-            solve_by_class(z, sets, by_class)
-        if gradients is not None:
-            solve_by_gradients(z, sets, z.numbers[_TRIAL_NORM], tol, gradients)
+        if links is not None:
+            solve_by_set(z, sets, links)
+        if links is None:  # not `else`: numba drops a branch whose condition it knows
+            solve_by_gradients(z, sets, z.numbers[_TRIAL_NORM], tol, GRADIENTS)
         _move(z)
     for lane in range(lanes if busy > 0 else 0):
         for c in range(len(z.u) if z.row[lane] >= 0 else 0):

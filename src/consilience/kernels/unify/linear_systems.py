@@ -15,9 +15,9 @@ eliminating the shifts. Let d_l be the sum of t_B(l) over the sets that know l. 
 eigenvalues lie between 0 and 1. If teachers share many classes, most of these are near 1, and conjugate
 gradients need about a dozen iterations for any number of teachers. Elimination takes the cube of that number.
 
-There are three ways to find the direction of a Newton step of ce: eliminate class sets, eliminate classes, or
-run conjugate gradients. The equations are in the docstring of `cross_entropy`. Below, `z` is a
-`cross_entropy._Lanes`: the rows in progress, one per lane."""
+There are two ways to find the direction of a Newton step of ce: eliminate class sets, or run conjugate
+gradients. The equations are in the docstring of `cross_entropy`. Below, `z` is a `cross_entropy._Lanes`: the
+rows in progress, one per lane."""
 
 from __future__ import annotations
 
@@ -243,20 +243,11 @@ class Links(NamedTuple):
     fill: NDArray[np.bool_]  # (G + 1, G + 1) from `fill_in`; the last node is the ground
 
 
-# How to find the direction. Exactly one entry is not None: the links of class sets (to eliminate class sets),
-# the `fill_in` of the classes and the ground (to eliminate classes), or the number of iterations of conjugate
-# gradients. Numba drops a branch whose condition is "None is not None", so a first call compiles one way.
-Way = tuple[Links | None, NDArray[np.bool_] | None, int | None]
-BY_GRADIENTS: Way = (None, None, GRADIENTS)
-
-
-def make_links(sets: Layout) -> Way:
-    """Prepare elimination: of the class sets, or of the classes if these are fewer."""
+def make_links(sets: Layout) -> Links:
+    """Prepare the elimination of class sets."""
     n_sets, n_classes = len(sets.offsets) - 1, len(sets.class_offsets) - 1
     knows = np.zeros((n_sets, n_classes), dtype=np.float32)
     knows[sets.block_of, sets.columns] = 1.0
-    if n_sets > n_classes:
-        return None, _fill_with_ground(knows.T @ knows > 0), None
     pairs = [np.empty((4, 0))]
     for c in range(n_classes):
         columns = sets.by_class[sets.class_offsets[c] : sets.class_offsets[c + 1]]
@@ -264,11 +255,8 @@ def make_links(sets: Layout) -> Way:
         meet = sets.block_of[one] * (n_sets + 1) + sets.block_of[other]
         pairs.append(np.stack([one, other, np.full(len(one), c), meet]))
     first, second, shared, place = np.concatenate(pairs, axis=1).astype(np.uint32)
-    return Links(first, second, shared, place, _fill_with_ground(knows @ knows.T > 0)), None, None
-
-
-def _fill_with_ground(linked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    return fill_in(np.pad(linked, (0, 1), constant_values=True))
+    with_ground = np.pad(knows @ knows.T > 0, (0, 1), constant_values=True)
+    return Links(first, second, shared, place, fill_in(with_ground))
 
 
 def elimination_cost(sets: Layout) -> int:
@@ -276,15 +264,11 @@ def elimination_cost(sets: Layout) -> int:
 
     Eliminating a node adds edges only between later nodes whose first neighbour is not after that node.
     """
-    n_sets, n_classes = len(sets.offsets) - 1, len(sets.class_offsets) - 1
-    if n_sets > n_classes:
-        node, hub, size = sets.columns, sets.block_of, n_classes
-    else:
-        node, hub, size = sets.block_of, sets.columns, n_sets
-    first_of_hub = np.full(max(n_sets, n_classes), size)
-    np.minimum.at(first_of_hub, hub, node)
+    size = len(sets.offsets) - 1
+    first_of_class = np.full(len(sets.class_offsets) - 1, size)
+    np.minimum.at(first_of_class, sets.columns, sets.block_of)
     first = np.arange(size)
-    np.minimum.at(first, node, first_of_hub[hub])
+    np.minimum.at(first, sets.block_of, first_of_class[sets.columns])
     # for each node, the number of later nodes with a first neighbour at or before it
     later = np.cumsum(np.bincount(first, minlength=size)) - np.arange(1, size + 1)
     return int((later**2).sum()) + size**2 // 4  # every possible edge is set to zero
@@ -342,27 +326,3 @@ def solve_by_set(z, sets, links):  # type: ignore[no-untyped-def]
             c = columns[k]
             for lane in range(lanes):
                 x[c, lane] += t[k, lane] * s[b, lane] * inverse[c, lane]
-
-
-@part(fastmath=FUSE)
-def solve_by_class(z, sets, fill):  # type: ignore[no-untyped-def]
-    """Solve the Newton system directly: with more class sets than classes, this Laplacian is smaller."""
-    t, columns = z.t, sets.columns
-    z.weights[:] = 0.0
-    for b in range(len(z.w)):
-        for i in range(sets.offsets[b], sets.offsets[b + 1]):
-            for j in range(i + 1, sets.offsets[b + 1]):
-                # classes ascend within a set, so this fills the upper triangle
-                row, column = columns[i], columns[j]
-                for lane in range(t.shape[1]):
-                    if z.w[b, lane] > 0.0:
-                        z.weights[row, column, lane] += t[i, lane] * t[j, lane] / z.w[b, lane]
-    z.s[:] = 0.0
-    for c in range(len(z.x)):
-        z.weights[c, -1, :] = DAMPING
-        for lane in range(t.shape[1]):
-            z.s[c, lane] = -z.g[c, lane]
-    solve_laplacian(z.weights, z.s, fill)
-    for c in range(len(z.x)):
-        for lane in range(t.shape[1]):
-            z.x[c, lane] = z.s[c, lane]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.optimize import brentq
 
 from consilience.kernels.arrays import Floats, Ints
-from consilience.kernels.compiled import kernel
-from consilience.kernels.elementary import FUSE, exp
 
 # The search covers this factor above and below the mean distance of a teacher's logits from their row's top.
 RANGE = 1e3
-_MOST_STEPS = 100
-_TOL = 1e-9  # on log T
 
 
 def fit_temperature(logits: Floats, codes: Ints, weight: Floats, prior: float) -> float:
@@ -22,8 +19,8 @@ def fit_temperature(logits: Floats, codes: Ints, weight: Floats, prior: float) -
               - \frac{\beta}{K} \sum_k z_{rk}\Big), \qquad \beta = 1 / T
 
     The second sum is Laplace's rule: an extra row of weight a in which every class is equally right. Without
-    it, a teacher that is right n times out of n would count as never wrong. F is convex in beta. Newton's
-    method finds the zero of its slope. If a step would leave the bracket (of log beta), it is halved instead.
+    it, a teacher that is right n times out of n would count as never wrong. F is convex in beta, so its slope
+    has one zero.
 
     Parameters
     ----------
@@ -46,19 +43,16 @@ def fit_temperature(logits: Floats, codes: Ints, weight: Floats, prior: float) -
         return np.inf
     total = weight + prior / len(z)
     given = float(weight @ z[np.arange(len(z)), codes] + prior * z.mean())
-    low, high, beta = 1.0 / RANGE, RANGE, 1.0
-    for _ in range(_MOST_STEPS):
-        mean, variance = tempered_moments(z, total, beta)
-        slope = mean - given
-        low, high = (low, beta) if slope > 0.0 else (beta, high)
-        step = beta - slope / variance if variance > 0.0 else np.inf
-        if not low < step < high:
-            step = float(np.sqrt(low * high))
-        done = abs(np.log(step / beta)) < _TOL
-        beta = step
-        if done:
-            break
-    return min(scale / beta * unit, float(np.finfo(np.float64).max))
+
+    def slope(log_beta: float) -> float:
+        e = np.exp(np.exp(log_beta) * z)
+        return float(total @ ((e * z).sum(axis=1) / e.sum(axis=1))) - given
+
+    edge = float(np.log(RANGE))
+    log_beta = -edge
+    if slope(-edge) < 0.0:
+        log_beta = edge if slope(edge) <= 0.0 else brentq(slope, -edge, edge, xtol=1e-9)
+    return float(min(scale / np.exp(log_beta) * unit, np.finfo(np.float64).max))
 
 
 def is_at_bound(logits: Floats, temperature: float) -> bool:
@@ -76,32 +70,3 @@ def _scaled(logits: Floats) -> tuple[Floats, float, float]:
     z -= z.max(axis=1, keepdims=True)
     scale = -float(z.mean())
     return z / (scale or 1.0), scale, unit
-
-
-@kernel(fastmath=FUSE)
-def tempered_moments(z, weight, beta):  # type: ignore[no-untyped-def]
-    """Return the weighted sums over rows of the mean and the variance of z under softmax(beta z).
-
-    They are the slope and the curvature of sum_r w_r log sum_k exp(beta z_rk).
-
-    Parameters
-    ----------
-    z : (n, K) array
-        The largest entry of each row is 0.
-    weight : (n,) array
-    beta : float
-    """
-    first = second = 0.0
-    e = np.empty(z.shape[1])
-    for r in range(len(z)):
-        for k in range(len(e)):
-            e[k] = exp(beta * z[r, k])
-        total = mean = square = 0.0
-        for k in range(len(e)):
-            total += e[k]
-            mean += e[k] * z[r, k]
-            square += e[k] * z[r, k] * z[r, k]
-        mean /= total
-        first += weight[r] * mean
-        second += weight[r] * max(square / total - mean * mean, 0.0)
-    return first, second

@@ -1,6 +1,0 @@
-class DatasetRows:
-    pass
-
-
-def read_rows(X):
-    return X

@@ -1,0 +1,397 @@
+"""Results as what ``--json`` prints, and what a terminal shows of that: tables, facts, sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from consilience._words import counted, percent, shorten
+from consilience.cli import library
+from consilience.cli.console import escape, facts_table, plain_table, table
+
+MOST_OVERLAPS = 12
+"""Show the overlaps of at most this many teachers as a matrix. JSON always has them."""
+MOST = 20
+"""Show at most so many columns of a table, or classes. JSON always has them."""
+_FAMILIES = {"E": "estimated soft labels", "BS": "estimated and balanced", "BP": "backprop through the loss"}
+_TEACHER: dict[str, Any] = {"teacher": "{name}", "file": "{kind}", ">classes": "{n_classes}"}
+
+
+def space_view(space: Any, kinds: Sequence[str]) -> dict[str, Any]:
+    """Return the classes of each teacher and their overlaps, with the kinds of the teachers' files."""
+    known = space.mask.astype(int)
+    lists = [classes.tolist() for classes in space.class_lists]
+    return {
+        "n_classes": space.n_classes,
+        "classes": space.classes.tolist(),
+        "teachers": [
+            {"name": name, "kind": kind, "n_classes": len(classes), "classes": classes}
+            for name, kind, classes in zip(space.names, kinds, lists, strict=True)
+        ],
+        "overlaps": (known.T @ known).tolist(),
+        "only_one_teacher": {
+            name: space.classes[(known[:, i] == 1) & (known.sum(axis=1) == 1)].tolist()
+            for i, name in enumerate(space.names)
+        },
+        "components": [group.tolist() for group in space.components()],
+    }
+
+
+def space(view: Mapping[str, Any]) -> Iterator[Any]:
+    """Draw the result of `space_view`, and what models take and give."""
+    teachers, groups, between = view["teachers"], view["components"], library.BETWEEN_GROUPS
+    yield f"[bold]{counted(view['n_classes'], 'class')} from {counted(len(teachers), 'teacher')}[/]"
+    yield table({**_TEACHER, "which": lambda row: shorten(row["classes"])}, teachers)
+    if 1 < len(teachers) <= MOST_OVERLAPS:
+        yield "\n[bold]Shared classes[/]"
+        shared = plain_table("", *(f">{row['name']}" for row in teachers))
+        for i, row in enumerate(view["overlaps"]):
+            cells = [f"[dim]{n}[/]" if i == j else str(n or "·") for j, n in enumerate(row)]
+            shared.add_row(escape(teachers[i]["name"]), *cells)
+        yield shared
+    if len(teachers) > 1:
+        alone = [(name, classes) for name, classes in view["only_one_teacher"].items() if classes]
+        said = [f"Only {escape(name)} knows {escape(shorten(classes))}." for name, classes in alone]
+        yield "\n".join(["", *(said or ["At least two teachers know every class."])])
+    if len(groups) == 1:
+        yield "One component: the teachers determine the probabilities of all classes."
+    else:
+        yield f"{len(groups)} components, which share no classes:"
+        yield from (f"  {escape(shorten(group))}" for group in groups)
+        yield f"Their outputs for a row do not determine how mass splits between them. {between}"
+    inputs = [row for teacher in teachers for row in _inputs(teacher)]
+    if inputs:
+        yield "\n[bold]What the models take and give[/]"
+        yield table({name: f"{{{name}}}" for name in inputs[0]}, inputs)
+
+
+def _inputs(teacher: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield a line for each input of a model; outputs in files have none."""
+    gives = f"{teacher['output'] or 'scores'} (n x {teacher['n_classes']})"
+    for i, item in enumerate((teacher["inputs"] or [])[: MOST + 1]):
+        shape = " x ".join("n" if length is None else str(length) for length in item["shape"])
+        what = {"input": item["name"], "type": item["dtype"], "shape": shape}
+        if i == MOST:
+            what = {"input": f"and {len(teacher['inputs']) - MOST} more", "type": "", "shape": ""}
+        yield {"teacher": "" if i else teacher["name"], **what, "gives": "" if i else gives}
+
+
+def scored(view: Mapping[str, Any]) -> list[Any]:
+    """Draw what ``consilience score`` wrote."""
+    facts = {
+        "teacher": view["teacher"],
+        "classes": f"{view['n_classes']}: {shorten(view['classes'])}",
+        "rows": f"{view['n_rows']}, abstains on {view['abstentions']}",
+        "scores": view["out"],
+    }
+    return [facts_table(facts)]
+
+
+def unified_view(
+    unifier: Any, found: Mapping[str, Any], kinds: Sequence[str], y: Any, test: Any
+) -> dict[str, Any]:
+    """Return a summary of a unifier.
+
+    Parameters
+    ----------
+    unifier : Unifier
+        Fitted, unless only soft labels were asked for.
+    found : mapping
+        Its label space and soft labels, and how these came about.
+    kinds : sequence of str
+        The kind of each teacher's file, such as ``"onnx"``.
+    y : (n,) sequence or None
+        Known labels of the transfer set.
+    test : (X, y) or None
+        Rows to measure the student's accuracy on.
+    """
+    space, method, student = found["space"], found["method"], getattr(unifier, "student_", None)
+    accuracy, n_test = None, 0
+    if test is not None:
+        truth = library.read_truth(test[1], len(test[1]), space, where="--test-labels", at_least=0)
+        n_test = len(truth.codes)
+        accuracy = truth.accuracy(space.encode(unifier.predict(test[0]))) if n_test else None
+    figures = zip(
+        space.names, kinds, space.class_lists, found["n_abstentions"], found["temperatures"], strict=True
+    )
+    return {
+        "teachers": [
+            {
+                "name": name,
+                "kind": kind,
+                "n_classes": len(classes),
+                "abstentions": int(abstentions),
+                "temperature": float(temperature),
+            }
+            for name, kind, classes, abstentions, temperature in figures
+        ],
+        "n_classes": space.n_classes,
+        "classes": space.classes.tolist(),
+        "n_labels": 0 if y is None else int((space.encode(y) >= 0).sum()),
+        "method": method.name,
+        "train": getattr(student, "train", "estimate"),
+        "temperature": method.temperature,
+        "pool_weights": found["pool_weights"],
+        "neighbor_weight": found["neighbor_weight"],
+        "calibrated": method.teacher_temperatures is not None,
+        "off_set": getattr(method, "off_set", False),
+        "seed": unifier.random_state,
+        **_about_student(unifier, student),
+        "balanced": student is not None and unifier.class_weights_ is not None,
+        "accuracy": accuracy,
+        "n_test": n_test,
+        "seconds": found["seconds"],
+    }
+
+
+def _about_student(model: Any, student: Any) -> dict[str, Any]:
+    encoding = getattr(model, "encoding_", None)  # what was done with the columns of a mixed table
+    return {
+        "student": None if student is None else library.student_name(student),
+        "encoding": None if encoding is None else {str(name): note for name, note in encoding.items()},
+    }
+
+
+def _learnt(view: Mapping[str, Any], columns: dict[str, Any], more: dict[str, str | None]) -> Iterator[Any]:
+    """Draw teachers, what was done with the columns of a mixed table, and what is said of every student."""
+    yield table(_TEACHER | columns, view["teachers"])
+    notes = list((view["encoding"] or {}).items())
+    if notes:
+        rows = [
+            *notes[:MOST],
+            *([("...", f"and {len(notes) - MOST} columns more")] if len(notes) > MOST else []),
+        ]
+        yield table({"column": lambda row: row[0], "what the student learns from": lambda row: row[1]}, rows)
+    yield ""
+    facts = {
+        "classes": f"{view['n_classes']}: {shorten(view['classes'])}",
+        "rows": f"{view['n_rows']}, {view['n_labels']} of them labelled",
+        "method": None,
+        "student": view["student"] or "none: only soft labels were asked for",
+        "seconds": ", ".join(f"{step} {seconds:.1f}" for step, seconds in view["seconds"].items()),
+        "accuracy": _of_test(view, "accuracy"),
+        "without teachers": None,
+        "model": view["out"],
+    }
+    yield facts_table(facts | more)
+
+
+def _of_test(view: Mapping[str, Any], name: str) -> str | None:
+    return None if view[name] is None else f"{percent(view[name])} of {view['n_test']} test rows"
+
+
+def unified(view: Mapping[str, Any]) -> Iterator[Any]:
+    """Draw the summary of ``consilience unify``."""
+    shares = ", ".join(f"{name} {100 * share:.0f}%" for name, share in (view["pool_weights"] or {}).items())
+    notes = {
+        view["method"] + (f" ({shares})" if shares else ""): True,
+        "off-set weighting": view["off_set"],
+        "calibrated": view["calibrated"],
+        f"neighbours {100 * view['neighbor_weight']:.0f}%": view["neighbor_weight"] > 0,
+        "balanced": view["balanced"],
+    }
+    columns: dict[str, Any] = {">abstains on": f"{{abstentions}} of {view['n_rows']} rows"}
+    more: dict[str, str | None] = {"method": ", ".join(note for note, holds in notes.items() if holds)}
+    more |= {"soft labels": view["soft_labels"], "report": view["report"]}
+    return _learnt(
+        view, columns | ({">temperature": "{temperature:.2f}"} if view["calibrated"] else {}), more
+    )
+
+
+def distilled_view(distiller: Any, alone: Any, kinds: Sequence[str], test: Any) -> dict[str, Any]:
+    """Return the results of a distiller, and of the same student without teachers, if there is one."""
+    if test is not None:  # rows without a label have nothing to be compared with
+        classes, codes = library.labels_of(test[1], where="--test-labels", at_least=0)
+        test = library.take_rows(test[0], codes >= 0), classes[codes[codes >= 0]]
+    n_test = 0 if test is None else len(test[1])
+    checks, loss = {check.name: check for check in distiller.checks_}, distiller.resolved("loss")
+    teachers = []
+    for teacher, kind, weight in zip(distiller.teachers_, kinds, distiller.teacher_weights_, strict=True):
+        check = checks.get(teacher.name)
+        teachers.append(
+            {
+                "name": teacher.name,
+                "kind": kind,
+                "n_classes": len(teacher.classes),
+                "weight": float(weight),
+                "reliability": None if check is None else check.reliability,
+                "added": None if check is None or math.isnan(check.added) else check.added,
+                "held_out": None if check is None else check.n_rows,
+            }
+        )
+    return {
+        "teachers": teachers,
+        "n_classes": len(distiller.classes_),
+        "classes": distiller.classes_.tolist(),
+        "n_labels": distiller.n_labels_,
+        "loss": loss.name,
+        "teacher_weight": distiller.teacher_weight,
+        "temperature": loss.temperature,
+        "seed": distiller.random_state,
+        **_about_student(distiller, distiller.student_),
+        "accuracy": float(distiller.score(*test)) if n_test else None,
+        "accuracy_labels_only": float(alone.score(*test)) if n_test and alone is not None else None,
+        "n_test": n_test,
+        "seconds": distiller.seconds_,
+    }
+
+
+def distilled(view: Mapping[str, Any]) -> Iterator[Any]:
+    """Draw the summary of ``consilience distil``."""
+    columns: dict[str, Any] = {
+        ">weight": lambda row: (
+            f"{row['weight']:.2f}" if row["weight"] or row["reliability"] != 0 else "dropped"
+        ),
+        ">reliability": lambda row: "-" if row["reliability"] is None else f"{row['reliability']:.2f}",
+        "what it adds to the labels": "{added:.1f} nats over {held_out} held-out rows",
+    }
+    more = f"teacher weight {view['teacher_weight']}, temperature {view['temperature']:g}"
+    alone = {"without teachers": _of_test(view, "accuracy_labels_only")}
+    return _learnt(view, columns, {"method": f"{view['loss']}, {more}", **alone})
+
+
+def clustered_view(model: Any, X: Any, y: Any, truth: Any) -> dict[str, Any]:
+    """Return the clusters that a model found in rows X, with labels of some, and classes to compare with."""
+    confidence, found = model.predict_proba(X).max(axis=1), model.labels_
+    labelled = found < 0 if y is None else library.labels_of(y, at_least=0).known
+    groups = [found == k for k in range(model.n_clusters)]
+    return {
+        "n_rows": len(X),
+        "n_features": model.n_features_in_,
+        "n_clusters": model.n_clusters,
+        "loss": model.loss if isinstance(model.loss, str) else repr(model.loss),
+        "seed": model.random_state,
+        "clusters": [
+            {
+                "cluster": k,
+                "rows": int(rows.sum()),
+                "share": float(rows.mean()),
+                "confidence": float(confidence[rows].mean()) if rows.any() else None,
+                "labelled": int(labelled[rows].sum()),
+            }
+            for k, rows in enumerate(groups)
+        ],
+        "n_labels": int(labelled.sum()),
+        "objective": model.objective_,
+        "n_iter": model.n_iter_,
+        "agreement": None if truth is None else library.cluster_agreement(truth, found, "--truth"),
+    }
+
+
+def clustered(view: Mapping[str, Any]) -> list[Any]:
+    """Draw the result of `clustered_view`."""
+    columns: dict[str, Any] = {
+        ">cluster": "{cluster}",
+        ">rows": "{rows}",
+        ">share": "{share:.1%}",
+        ">mean confidence": "{confidence:.1%}",
+    }
+    facts: dict[str, str | None] = {
+        "rows": f"{view['n_rows']} of {counted(view['n_features'], 'feature')}",
+        "loss": f"{view['loss']}, {view['objective']:.4f} after {counted(view['n_iter'], 'round')}",
+        "clusters": view["out"],
+        "report": view["report"],
+    }
+    agreement = view["agreement"]
+    if agreement and agreement["n_rows"]:
+        facts["accuracy"] = f"{percent(agreement['accuracy'])} of {agreement['n_rows']} rows, best match"
+        facts |= {name.upper(): f"{agreement[name]:.3f}" for name in ("nmi", "ari")}
+    known = {">labelled rows": "{labelled}"} if view["n_labels"] else {}
+    return [table(columns | known, view["clusters"]), "", facts_table(facts)]
+
+
+def checks(view: Mapping[str, Any]) -> list[Any]:
+    """Draw the checks of ``consilience verify``."""
+    words = {True: "passed", False: "failed", None: "not checked"}
+    columns: dict[str, Any] = {
+        "check": "{name}",
+        "result": lambda row: words[row["passed"]],
+        "what was found": "{found}",
+    }
+    failed = [check for check in view["checks"] if check["passed"] is False]
+    ending = f"{counted(len(failed), 'check')} failed." if failed else "The model is what its card says."
+    return [table(columns, view["checks"], bold=failed), ending]
+
+
+def predicted(view: Mapping[str, Any]) -> list[Any]:
+    """Draw how many rows were given each class, the most frequent first."""
+    rows = sorted(zip(view["classes"], view["counts"], strict=True), key=lambda row: -row[1])
+    shown = [*rows[:MOST], *([("...", sum(n for _, n in rows[MOST:]))] if len(rows) > MOST else [])]
+    columns: dict[str, Any] = {
+        "class": lambda row: row[0],
+        ">rows": lambda row: row[1],
+        ">share": lambda row: percent(row[1] / view["n_rows"]),
+    }
+    mean = percent(view["confidence"])
+    facts = {"rows": str(view["n_rows"]), "mean confidence": mean, "predictions": view["out"]}
+    return [table(columns, shown), facts_table(facts)]
+
+
+def contents(view: Mapping[str, Any]) -> Iterator[Any]:
+    """Draw the result of `ScoreStore.contents`."""
+    size_text, models = library.size_text, view["models"]
+    if view["n_bytes_deleted"]:
+        yield f"{size_text(view['n_bytes_deleted'])} deleted."
+    if view["n_trainings"]:
+        stopped = (
+            f"{counted(view['n_trainings'], 'stopped training')}, {size_text(view['n_bytes_trainings'])}"
+        )
+        yield f"{stopped}: the same command goes on with it; --clear deletes it."
+    if not models:
+        yield "" if view["n_trainings"] else "The cache is empty."
+        return
+    yield f"[bold]{counted(len(models), 'model')}, {view['n_rows']:,} rows, {size_text(view['n_bytes'])}[/]"
+    columns: dict[str, Any] = {
+        "model": lambda row: row["teacher"] or f"unknown ({row['key'][:8]})",
+        ">classes": lambda row: row["n_classes"],
+        ">rows": "{n_rows:,}",
+        ">size": lambda row: size_text(row["n_bytes"]),
+        ">files": "{n_files}",
+        "last use": lambda row: (row["last_use"] or "")[:16].replace("T", " "),
+    }
+    yield table(columns, models)
+
+
+def demo(view: Mapping[str, Any]) -> Iterator[Any]:
+    """Draw the result of `consilience.cli.demo.run_demo`."""
+    supervised = {"name": "SPV", "family": "supervised, all rows pooled", "accuracy": view["supervised"]}
+    supervised |= {"label_accuracy": None, "seconds": view["supervised_seconds"]}
+    yield "[bold]The sites: each trains on its own rows and shares only its model[/]"
+    yield _sites(view["sites"])
+    yield f"\n[bold]One network out of five, from {view['n_transfer']} unlabelled rows[/]"
+    compared = _variants([*view["variants"], supervised], view["best"])
+    compared.rows[-2].end_section = True
+    yield compared
+    yield "\n[bold]Three sites that share no digit, unified on the same unlabelled rows[/]"
+    yield _sites(view["disjoint"]["sites"])
+    yield _variants(view["disjoint"]["variants"])
+    yield "\n[bold]In plain words[/]"
+    yield from (f"- {escape(sentence)}" for sentence in view["sentences"])
+    yield f"({view['seconds']:.0f} seconds, seed {view['seed']})"
+    for what, file in (("The figure", view["plot"]), (f"The model of {view['best']}", view["model"])):
+        if file is not None:
+            yield f"{what} is in {escape(file)}."
+
+
+def _sites(sites: Sequence[Mapping[str, Any]]) -> Any:
+    columns: dict[str, Any] = {
+        "site": "{name}",
+        "model": "{model}",
+        ">rows": "{rows}",
+        "digits it knows": lambda row: ", ".join(row["classes"]),
+        ">right on these": "{own_accuracy:.1%}",
+        ">on all ten": "{accuracy:.1%}",
+    }
+    return table(columns, sites)
+
+
+def _variants(variants: Sequence[Mapping[str, Any]], best: str | None = None) -> Any:
+    columns: dict[str, Any] = {
+        "method": "{name}",
+        "how": lambda row: _FAMILIES.get(row["family"], row["family"]),
+        ">accuracy": "{accuracy:.1%}",
+        ">soft labels right": "{label_accuracy:.1%}",
+        ">seconds": "{seconds:.1f}",
+    }
+    return table(columns, variants, bold=[row for row in variants if row["name"] == best])

@@ -1,0 +1,327 @@
+"""Train a network in several processes or on several machines, by Ray Train.
+
+Each worker reads its share of the blocks. Ray Train starts the workers and joins them (gloo on processors,
+nccl on CUDA devices), and torch's DistributedDataParallel averages their gradients. If a worker dies, Ray
+Train starts all of them again, from the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+import time
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from consilience._optional import require
+from consilience._progress import Progress
+from consilience.exceptions import (
+    ConsilienceError,
+    ConsilienceWarning,
+    InvalidInputError,
+    ScoringError,
+    StorageError,
+    warn,
+)
+from consilience.files.storage import StoragePath
+from consilience.rows import memory_budget
+from consilience.rows.datasets import sent_to_ray
+from consilience.rows.targets import TargetRows
+from consilience.run import Run
+from consilience.scoring.ray import START_SECONDS, RayOptions, connected, engine_options, offer
+from consilience.students import training
+from consilience.students.batches import plan_training
+from consilience.students.network import Network
+from consilience.students.training import Checkpoint, checkpoint_folder, identity_of, seeded
+from consilience.teachers.outputs import summary
+
+RESTARTS = 3
+"""How often the workers are started again after one of them died."""
+END_SECONDS = 20.0
+"""How long Ray Train has to end its workers before it is ended itself."""
+_POLL = 0.5  # seconds between two looks at the keeper
+_BEAT = 2.0  # seconds between two signs of life of a worker
+
+
+class Job(NamedTuple):
+    """What every worker is sent."""
+
+    student: Network
+    rows: TargetRows
+    n_classes: int
+    criterion: nn.Module
+    memory: int
+    seed: int
+    key: str
+    folder: str
+    interval: float
+
+
+class Seen(NamedTuple):
+    """What the keeper says: how many signs of life there were, epochs done and in all, and what failed."""
+
+    signs: int = 0
+    epoch: int = 0
+    total: int = 0
+    error: ConsilienceError | None = None
+
+
+def learn_on_ray(
+    student: Network, rows: TargetRows, n_classes: int, criterion: nn.Module, run: Run, key: str
+) -> None:
+    """Train a network in ``train_workers`` processes of a Ray cluster; see `Network.learn`.
+
+    A batch of ``batch_size`` rows is cut into as many parts as there are workers, so the learning rate and
+    the number of steps mean the same.
+
+    Raises
+    ------
+    ScoringError
+        Workers died more than `RESTARTS` times, or nothing moved for ``timeout`` seconds.
+    """
+    require("ray.train.torch", extra="ray", purpose="Training on Ray")
+    _check(student, criterion)
+    options, seed, memory = engine_options(run), student.seed(), memory_budget(run)
+    workers = _workers(options, rows)
+    plan = plan_training(student, rows, memory, seed, 0, workers)  # tells what is wrong before workers start
+    with connected(options.address) as ray, checkpoint_folder(run, key) as folder:
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=False
+        )
+        keeper = ray.remote(num_cpus=0, scheduling_strategy=here)(Keeper).remote(
+            None if folder is None else folder.absolute()
+        )
+        sent = rows.sent(lambda source: sent_to_ray(ray, source))
+        kept = ray.put(
+            Job(student, sent, n_classes, criterion, memory, seed, key, os.getcwd(), training.INTERVAL)
+        )
+        gpu = torch.device(student.device).type == "cuda"
+        # in a process of its own: there it can be ended, and its workers with it
+        running = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=here)(_run_trainer).remote(
+            [kept], keeper, workers, gpu
+        )
+        try:
+            weights, history = _wait(ray, running, keeper, options, workers, run.report)
+        finally:
+            _end(ray, running)
+            ray.kill(keeper)
+    with seeded(seed, student.device):
+        module = student.make_module(plan.rows, n_classes).to(student.device)
+    module.load_state_dict(torch.load(io.BytesIO(weights), map_location=student.device, weights_only=True))
+    student.keep(module, history, plan.rows)
+
+
+class Keeper:
+    """An actor on the driver's machine: it keeps the last checkpoint, and says how far the training is.
+
+    Parameters
+    ----------
+    folder : StoragePath, optional
+        Where checkpoints are written, too, so that they outlive the run.
+    """
+
+    def __init__(self, folder: StoragePath | None) -> None:
+        self._file, self._content, self._seen = Checkpoint(folder, {}), b"", Seen()
+        with suppress(OSError, StorageError):
+            self._content = self._file.load()
+
+    def load(self) -> bytes:
+        """Return the last checkpoint; nothing, if there is none."""
+        return self._content
+
+    def store(self, content: bytes) -> None:
+        """Keep a checkpoint."""
+        self._content = content
+        self._file.store(content)
+
+    def sign(self, epoch: int | None = None, total: int = 0) -> None:
+        """Note that a worker lives, and how many epochs are done."""
+        self._seen = self._seen._replace(signs=self._seen.signs + 1)
+        if epoch is not None:
+            self._seen = self._seen._replace(epoch=epoch, total=total)
+
+    def fail(self, error: ConsilienceError) -> None:
+        """Note an error that starting again would not mend; the first counts."""
+        self._seen = self._seen._replace(error=self._seen.error or error)
+
+    def seen(self) -> Seen:
+        """Return what is known."""
+        return self._seen
+
+
+def _check(student: Network, criterion: nn.Module) -> None:
+    if student.callbacks:
+        raise InvalidInputError(
+            "The student has callbacks, which Ray Train would call in every worker. Leave them out, or train "
+            "in one process, without train_workers."
+        )
+    if any(weight.requires_grad for weight in criterion.parameters()):
+        raise InvalidInputError(
+            "The loss has weights of its own, which Ray Train does not average over workers. Train in one "
+            "process, without train_workers."
+        )
+
+
+def _workers(options: RayOptions, rows: TargetRows) -> int:
+    """Return how many workers have a block to read; say so if these are not all."""
+    wanted, blocks = options.train_workers or 1, len(rows.numbers)
+    if blocks < wanted:
+        warn(
+            ConsilienceWarning(f"The rows have {blocks} blocks, so {blocks} of {wanted} train_workers train.")
+        )
+    return max(1, min(wanted, blocks))
+
+
+def _wait(ray: Any, running: Any, keeper: Any, options: RayOptions, workers: int, progress: Progress) -> Any:
+    """Wait for the training; raise if a worker met an error of ours, or if nothing moves."""
+    last, moved = Seen(), time.monotonic()
+    while True:
+        done, _ = ray.wait([running], timeout=_POLL)
+        seen: Seen = ray.get(keeper.seen.remote())
+        if seen.error is not None:
+            raise seen.error
+        if seen.epoch != last.epoch:
+            progress("training", seen.epoch, seen.total)
+        if seen.signs != last.signs:
+            last, moved = seen, time.monotonic()
+        if done:
+            try:
+                return ray.get(running)
+            except ray.exceptions.RayError as error:
+                met = getattr(getattr(error, "cause", None), "worker_failures", {})
+                cause = summary(next(iter(met.values()), error))
+                raise ScoringError(
+                    f"Training on Ray failed {RESTARTS + 1} times, the last time with {cause}. The same call "
+                    "goes on from the last checkpoint, if a cache was given."
+                ) from error
+        still = time.monotonic() - moved
+        if still > (options.timeout if last.signs else max(options.timeout, START_SECONDS)):
+            what = "workers have started, and took no step"
+            if not last.signs:
+                what = f"it needs {workers} workers with a processor each, and {offer(ray)}"
+            raise ScoringError(
+                f"Training on Ray has not moved for {still:.0f} seconds (timeout {options.timeout:g}): "
+                f"{what}."
+            )
+
+
+def _end(ray: Any, running: Any) -> None:
+    """End what still runs: first by an interrupt, at which Ray Train ends its workers in order."""
+    for force in (False, True):
+        with suppress(ray.exceptions.RayError):
+            ray.cancel(running, force=force)
+        if ray.wait([running], timeout=END_SECONDS)[0]:
+            return
+
+
+def _run_trainer(kept: list[Any], keeper: Any, workers: int, gpu: bool) -> Any:
+    """Let Ray Train run the workers, and return what the first one has found."""
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    with tempfile.TemporaryDirectory() as storage:  # for Ray's own notes; our checkpoints are the keeper's
+        result = TorchTrainer(
+            _train_share,
+            train_loop_config={"job": kept[0], "keeper": keeper},
+            scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu),
+            run_config=RunConfig(storage_path=storage, failure_config=FailureConfig(max_failures=RESTARTS)),
+        ).fit()
+    return result.return_value
+
+
+def _train_share(settings: dict[str, Any]) -> Any:
+    """Train on one worker's share of the rows; the first one returns the weights and the history."""
+    import ray
+
+    keeper = settings["keeper"]
+    try:
+        return _train(ray.get(settings["job"]), keeper)
+    except ConsilienceError as error:
+        ray.get(keeper.fail.remote(error))
+        raise
+    except (OSError, RuntimeError):  # among others, what torch raises where another worker has died
+        raise
+    except Exception as error:  # a module that takes other rows, a package that is not installed there, ...
+        ray.get(keeper.fail.remote(ScoringError(f"Training on Ray failed: {summary(error)}.")))
+        raise
+
+
+def _train(job: Job, keeper: Any) -> tuple[bytes, list[dict[str, Any]]] | None:
+    from ray.train import get_context
+    from ray.train.torch import prepare_model
+
+    keeper.sign.remote()
+    with suppress(OSError):  # another machine may not have it
+        os.chdir(job.folder)
+    place, student, told = get_context().get_world_rank(), job.student, time.monotonic()
+    plan = plan_training(student, job.rows, job.memory, job.seed, place, get_context().get_world_size())
+    identity = identity_of(student, plan, job.seed, job.criterion, job.key)
+    # the buffers of workers differ, and the first one's checkpoint is for all
+    identity["rows"] = [job.rows.n_rows, job.rows.n_columns, *plan.rows.shape[1:], job.memory]
+
+    def live(*_: Any) -> None:
+        nonlocal told
+        if time.monotonic() - told > _BEAT:
+            told = time.monotonic()
+            keeper.sign.remote()
+
+    def tell(task: str, done: int, total: int) -> None:
+        if place == 0:
+            keeper.sign.remote(done, total)
+
+    job.criterion.register_forward_hook(live)
+    with student.training(
+        plan, job.seed, job.n_classes, job.criterion, wrap=prepare_model, agree=_agreed
+    ) as trainer:
+        torch.default_generator.manual_seed(job.seed + place)  # each worker drops out other units
+        trainer.run(tell, SharedCheckpoint(identity, keeper, job.interval))
+    weights = io.BytesIO()
+    torch.save(student.module_.state_dict(), weights)  # as bytes, since Ray Train returns no tensors
+    return None if place else (weights.getvalue(), student.history_)
+
+
+class SharedCheckpoint(Checkpoint):
+    """Checkpoints that the first worker writes, and all workers start from."""
+
+    def __init__(self, identity: dict[str, Any], keeper: Any, interval: float) -> None:
+        super().__init__(None, identity)
+        self._keeper, self.interval = keeper, interval
+
+    def load(self) -> bytes:
+        """Return the last checkpoint, as the first worker has it."""
+        import ray
+
+        found = ray.get(self._keeper.load.remote()) if _place() == 0 else b""
+        state = torch.zeros(int(_first_of_all(torch.tensor([len(found)]))[0]), dtype=torch.uint8)
+        if found:
+            state = torch.frombuffer(bytearray(found), dtype=torch.uint8)
+        return _first_of_all(state).numpy().tobytes() if len(state) else b""
+
+    def store(self, content: bytes) -> None:
+        """Let the keeper have the first worker's checkpoint."""
+        import ray
+
+        if _place() == 0:
+            ray.get(self._keeper.store.remote(content))
+
+
+def _place() -> int:
+    return int(torch.distributed.get_rank()) if torch.distributed.is_initialized() else 0
+
+
+def _agreed(figures: list[float]) -> list[float]:
+    """Return the first worker's figures: the last digits may differ, and one would stop where others wait."""
+    return list(_first_of_all(torch.tensor(figures, dtype=torch.float64)).tolist())
+
+
+def _first_of_all(values: torch.Tensor) -> torch.Tensor:
+    """Return the values of the first worker."""
+    if not torch.distributed.is_initialized():
+        return values
+    sent = values.cuda() if torch.distributed.get_backend() == "nccl" else values
+    torch.distributed.broadcast(sent, 0)
+    return sent.cpu()

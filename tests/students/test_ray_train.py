@@ -1,0 +1,173 @@
+"""Training by Ray Train: the result of one process, whatever happens to workers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+
+from consilience import ConsilienceWarning, InvalidInputError, Unifier  # noqa: E402
+from consilience._progress import silent  # noqa: E402
+from consilience.exceptions import ScoringError  # noqa: E402
+from consilience.nn import SoftCrossEntropy  # noqa: E402
+from consilience.rows import HeldRows  # noqa: E402
+from consilience.rows.targets import TargetRows  # noqa: E402
+from consilience.run import Run  # noqa: E402
+from consilience.scoring.ray import RayOptions  # noqa: E402
+from consilience.students import Network, ray_train, training  # noqa: E402
+from consilience.students.ray_train import Seen  # noqa: E402
+
+pytestmark = [
+    pytest.mark.usefixtures("_small_blocks"),
+]
+
+random = np.random.default_rng(0)
+X = random.normal(size=(400, 3)).astype(np.float32)
+Q = np.column_stack([p := 1 / (1 + np.exp(-3 * X[:, 0])), 1 - p]).astype(np.float32)
+
+
+@pytest.fixture
+def _small_blocks(ray_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Four blocks of 100 rows, and classes of this file that workers can load."""
+    import ray
+
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 100)
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def rows_of(values: Any = X) -> TargetRows:
+    return TargetRows(HeldRows(values), np.asarray(Q, np.float32), None, None, as_they_are)
+
+
+def as_they_are(rows: Any) -> Any:
+    return rows
+
+
+def student(module: Any = None, **options: Any) -> Network:
+    return Network(module, **{"random_state": 0, "lr": 0.05, "patience": None, **options})
+
+
+def on_ray(learner: Network, rows: TargetRows | None = None, *, workers: int = 2) -> Network:
+    run = Run(engine="ray", engine_options={"train_workers": workers, "timeout": 300})
+    return learner.learn(rows or rows_of(), n_classes=2, criterion=SoftCrossEntropy(), run=run)
+
+
+class Mortal(torch.nn.Module):
+    """A linear module whose process ends once, at a batch to train on, and notes every such batch."""
+
+    def __init__(self, log: Path, deadly: int) -> None:
+        super().__init__()
+        self.layer, self.log, self.deadly = torch.nn.Linear(3, 2), log, deadly
+
+    def forward(self, rows: Any) -> Any:
+        if self.training and torch.is_grad_enabled() and torch.distributed.is_initialized():
+            with self.log.open("a") as file:
+                file.write("x")
+            if self.log.stat().st_size >= self.deadly and not self.log.with_suffix(".died").exists():
+                self.log.with_suffix(".died").touch()
+                os._exit(1)
+        return self.layer(rows)
+
+
+WHOLE = {"optimizer": "sgd", "batch_size": 400, "validation_fraction": 0.0}
+"""Batches of all rows: whatever worker has which of them, a step is the same as in one process."""
+
+
+def test_a_unifier_learns_what_it_learns_in_one_process_though_a_worker_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "INTERVAL", 0.0)
+    torch.manual_seed(0)
+    module, fitted, calls = Mortal(tmp_path / "steps", deadly=2 * 4), [], []
+    on_ray = {"engine": "ray", "engine_options": {"workers": 1, "train_workers": 2, "timeout": 300}}
+    for more in ({**on_ray, "cache": tmp_path / "cache"}, {}):
+        unifier = Unifier(
+            [model()],
+            student(module, max_iter=8, standardize=True, **WHOLE),
+            random_state=0,
+            run=Run(memory=30_000, progress=lambda *call: calls.append(call), **more),
+        )
+        fitted.append(unifier.fit(X))
+        assert ("training", 8, 8) in calls
+        calls.clear()
+    found, want = fitted
+    np.testing.assert_allclose(found.predict_proba(X), want.predict_proba(X), atol=1e-5)
+    assert [entry["epoch"] for entry in found.student_.history_] == list(range(1, 9))
+    assert found.student_.n_iter_ == 8
+    assert not found.student_.module_.training
+    assert (tmp_path / "steps.died").exists()
+    # two workers take eight steps; if they began again at the first, there would be more than this
+    assert (tmp_path / "steps").stat().st_size <= 2 * 8 + 4
+    assert list((tmp_path / "cache").rglob(training.FILE)) == []
+
+
+def test_errors_of_workers_are_those_of_one_process() -> None:
+    bad = X.copy()
+    bad[333] = np.nan
+    with pytest.raises(InvalidInputError, match="not finite in row 333"):
+        on_ray(student(torch.nn.Linear(3, 2), max_iter=3), rows_of(bad), workers=1)
+
+
+@pytest.mark.parametrize(
+    ("signs", "says"),
+    [(0, r"needs 2 workers .* has 4 CPU \(1 free\)"), (1, "have started, and took no step")],
+)
+def test_a_training_that_does_not_move_is_told(
+    signs: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Still:
+        """A cluster on which nothing happens."""
+
+        def wait(self, running: Any, timeout: float) -> Any:
+            return [], running
+
+        def get(self, asked: Any) -> Any:
+            return Seen(signs)
+
+        def cluster_resources(self) -> Any:
+            return {"CPU": 4}
+
+        def available_resources(self) -> Any:
+            return {"CPU": 1}
+
+    monkeypatch.setattr(ray_train, "START_SECONDS", 0.01)
+    with pytest.raises(ScoringError, match=rf"not moved for 0 seconds \(timeout 0.01\).*{says}"):
+        ray_train._wait(Still(), None, _Asked(), RayOptions(timeout=0.01), 2, silent)
+
+
+class _Asked:
+    """Stands for the keeper."""
+
+    @property
+    def seen(self) -> Any:
+        return self
+
+    def remote(self) -> None: ...
+
+
+def test_a_worker_for_each_block_at_most() -> None:
+    with pytest.warns(ConsilienceWarning, match="4 blocks, so 4 of 6 train_workers"):
+        assert ray_train._workers(RayOptions(train_workers=6), rows_of()) == 4
+
+
+def test_what_ray_train_cannot() -> None:
+    with pytest.raises(InvalidInputError, match="has callbacks"):
+        on_ray(student(callbacks=[object()]))
+    with pytest.raises(InvalidInputError, match=r"student='LogisticRegression'.*no torch network"):
+        Unifier([model()], "logistic", run=Run(engine="ray", engine_options={"train_workers": 2})).fit(X)
+
+
+def model() -> Any:
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression().fit(X, np.where(X[:, 0] > 0, "right", "left"))
