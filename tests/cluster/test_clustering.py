@@ -17,11 +17,10 @@ from consilience import (
     Run,
     clustering_accuracy,
 )
-from consilience.cluster import MI, MIADM, Collision, Linear, Own
-from consilience.cluster.clustering import _tol
+from consilience.cluster import MI, Collision, Linear, Own
 from consilience.cluster.losses import Problem, clustering_loss
 from consilience.cluster.options import LOSSES
-from consilience.cluster.starts import random_weights, sample
+from consilience.cluster.starts import sample
 from consilience.kernels.linear_model import scaled
 from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
 
@@ -105,25 +104,11 @@ def test_a_sample_has_labelled_rows_up_to_half():
         assert rows.max() < 50
 
 
-def test_random_weights_are_uniform_within_he_s_bound():
-    W = random_weights(24, 50, np.random.default_rng(0))
-    assert W.shape == (25, 50)
-    assert (W[-1] == 0).all()
-    assert 0.49 < abs(W[:-1]).max() <= 0.5  # sqrt(6 / 24)
-    assert abs(W).mean() == pytest.approx(0.25, abs=0.02)
-
-
 @pytest.mark.parametrize("per_blob", [1, 3, 4])
 def test_few_rows_have_few_neighbours(per_blob):
     """Ten neighbours of nine rows would make all rows alike."""
     X, y = make_blobs(3 * per_blob, 2, centers=[[0, 0], [20, 0], [0, 20]], random_state=0)
     assert clustering_accuracy(y, CollisionClustering(3, random_state=0).fit_predict(X)) == 1.0
-
-
-def test_without_a_weight_of_shares_mi_adm_runs_silently(blobs):
-    X, _ = blobs
-    model = CollisionClustering(4, loss=MIADM(lam=0), n_init=2, random_state=0).fit(X)
-    assert np.isfinite(model.objective_history_).all()
 
 
 def test_scale_shift_and_precision_do_not_matter(blobs):
@@ -168,18 +153,6 @@ def test_names_number_the_clusters_in_sorted_order(blobs):
     for some in (np.where(few, names, None), np.ma.array(y, mask=~few), np.where(few, y, np.nan)):
         model = CollisionClustering(4, n_init=3, random_state=0).fit(X, some)
         np.testing.assert_array_equal(model.labels_, expected)
-
-
-def test_there_is_one_start_if_every_class_has_a_labelled_row(blobs):
-    X, y = blobs
-    for known, n_starts in (([0, 1, 2, 3], 1), ([0, 1, 2], 3)):
-        calls = []
-        partial = np.where((np.arange(len(y)) % 20 == 0) & np.isin(y, known), y, -1)
-        assert set(partial) == {-1, *known}
-        run = Run(progress=lambda *what: calls.append(what))  # noqa: B023
-        model = Linear(max_iter=9, tol=0.5)
-        CollisionClustering(4, model=model, n_init=3, random_state=0, run=run).fit(X, partial)
-        assert {total for task, _, total in calls if task == "clustering"} == {n_starts}
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -278,29 +251,12 @@ def test_the_rounding_of_constant_columns_is_not_scaled_up(value):
     assert np.abs(Z).max() < 1e-8
 
 
-def test_the_remedies_for_empty_clusters_are_options_that_there_are():
-    X = np.repeat([[0.0, 0.0], [9.0, 9.0]], 30, axis=0)
-    for options, words in (
-        ({"loss": "sela"}, "rows. Raise n_init, lower n_neighbors or ask for fewer clusters.$"),
-        ({"n_neighbors": 0}, "rows. Raise lam or n_init, or ask for fewer clusters.$"),
-        ({"protocol": "paper"}, "rows. Raise lam or max_iter, or ask for fewer clusters.$"),
-    ):
-        with pytest.warns(CoverageWarning, match=words):
-            CollisionClustering(3, n_init=1, random_state=0, **options).fit(X)
-
-
 def test_labels_that_are_not_exact_are_reported_with_a_remedy_that_the_estimator_has(blobs):
     options = {"model": Linear(max_iter=1, tol=1.0), "n_init": 1, "random_state": 0}
     with pytest.warns(ConvergenceWarning, match="iterations of em. Use solver='interior-point', or lower"):
         CollisionClustering(4, Collision(solver="em", lam=1e4), **options).fit(blobs[0][:60])
     with pytest.warns(ConvergenceWarning, match=r"iterations of interior-point. Lower lam.$"):
         CollisionClustering(4, Collision(lam=1e12), **options).fit(blobs[0][:60])
-
-
-def test_a_single_row_that_goes_back_and_forth_does_not_keep_the_rounds_going():
-    assert _tol(Linear(tol=1e-3), 100, 0.5) == 0.015  # more than one row of a hundred, less than two
-    assert _tol(Linear(tol=1e-3), 10_000, 0.5) == 1e-3
-    assert _tol(Linear(), 10_000, 0.5) == 0.5
 
 
 @pytest.mark.filterwarnings("ignore:Clustering stopped:consilience.ConvergenceWarning")

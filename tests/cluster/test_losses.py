@@ -12,10 +12,9 @@ from consilience.cluster.options import LOSSES
 from consilience.kernels.collision.entropy import (
     invariant_information,
     mutual_information,
-    softmax_rows,
     through_softmax,
 )
-from consilience.kernels.collision.fair_labels import Options, fair_assignment, fair_labels
+from consilience.kernels.collision.fair_labels import fair_assignment
 from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
 
 
@@ -71,14 +70,6 @@ def test_mutual_information_is_that_of_the_joint_distribution():
     assert value == pytest.approx(np.log(4) - expected)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_softmax_of_rows_is_scipy_s_in_double_precision(dtype):
-    logits = (300.0 * np.random.default_rng(0).normal(size=(30, 4))).astype(dtype)
-    ours = softmax_rows(logits)
-    assert ours.dtype == np.float64
-    np.testing.assert_allclose(ours, softmax(logits.astype(np.float64), axis=1), rtol=1e-12)
-
-
 def test_mutual_information_of_hard_predictions_is_finite():
     value, slope = mutual_information(np.eye(3)[[0, 0, 1, 1]], np.full(3, 1 / 3), 2.0)
     assert value == pytest.approx(2.0 * (np.log(3) - np.log(2)))  # two of three clusters have a half each
@@ -106,17 +97,6 @@ def test_gradients_agree_with_differences():
         (lambda S: invariant_information(A, S, 1.5)[0], invariant_information(A, S, 1.5)[2]),
     ):
         np.testing.assert_allclose(through_softmax(S, slope).ravel(), differences(function), atol=1e-6)
-
-
-def test_the_exponent_of_the_invariant_information_weighs_the_marginals():
-    rng = np.random.default_rng(0)
-    S, A = rng.dirichlet(np.ones(3), 9), rng.dirichlet(np.ones(3), 9)
-    joint = S.T @ A / 9
-    P = (joint + joint.T) / 2
-    share = P.sum(axis=0)
-    together, apart = -(P * np.log(P)).sum(), (P * np.log(share[:, None] * share)).sum()
-    for lam in (0.0, 1.0, 2.5):
-        assert invariant_information(S, A, lam)[0] == pytest.approx(together + lam * apart)
 
 
 # -- the table: what of a problem reaches each loss -----------------------------------------------------
@@ -212,29 +192,3 @@ def test_the_value_of_a_round_is_its_objective(loss):
         expected = -(Y * np.log(A)).sum() / N
         expected += 2.0 * (share * np.log(share / PRIOR)).sum() if loss == "mi-adm" else 0.0
     assert value == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_round_starts_from_the_solution_of_the_one_before(monkeypatch):
-    starts, prices = [], []
-
-    def labels(A, lam, prior, fixed, init, options):
-        starts.append(init)
-        return fair_labels(A, lam, prior, fixed, init, options)
-
-    def assignment(*args, start):
-        prices.append(start)
-        return fair_assignment(*args, start=start)
-
-    monkeypatch.setattr("consilience.cluster.losses.fair_labels", labels)
-    monkeypatch.setattr("consilience.cluster.losses.fair_assignment", assignment)
-    S = predictions()[1]
-    for name, seen in (("collision", starts), ("mi-adm", prices)):
-        made = clustering_loss(a_problem(name, 3.0))
-        made(S, S)
-        made(S, S)
-        assert seen[0] is None
-        assert seen[1] is not None
-        assert seen[1].shape == ((N, K) if name == "collision" else (K,))
-    cold = fair_labels(S, 3.0, PRIOR, options=Options(tol=1e-4))
-    warm = fair_labels(S, 3.0, PRIOR, init=starts[1], options=Options(tol=1e-4))
-    assert warm.n_iter < cold.n_iter

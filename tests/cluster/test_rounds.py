@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.special import softmax
-from sklearn.cluster import KMeans
 
 from consilience.cluster import rounds
-from consilience.cluster import starts as starts_module
 from consilience.cluster.losses import Problem, clustering_loss
 from consilience.cluster.options import MI, Own
 from consilience.cluster.report import clustering_accuracy
@@ -16,12 +14,11 @@ from consilience.cluster.rounds import (
     LinearModel,
     Schedule,
     Search,
-    Trained,
     alternate,
     best_linear,
     descend,
 )
-from consilience.cluster.starts import choose_centres, promising_clusters, sample, weights_from_centres
+from consilience.cluster.starts import promising_clusters, weights_from_centres
 from consilience.kernels.collision.entropy import mutual_information
 from consilience.kernels.neighbours import mean_of_neighbours, near_rows, nearest_neighbours
 from consilience.run import Run
@@ -149,57 +146,6 @@ def test_an_epoch_is_the_paper_s_step_on_each_batch(monkeypatch):
     assert batches == [6, 6, 6, 6]  # two batches, each seen for its value and for its slope
 
 
-def test_the_linear_model_takes_so_many_steps_and_no_more():
-    W = np.zeros((4, 3))
-    target = np.eye(3)[np.arange(12) % 3]
-
-    def loss(logits):
-        S = softmax(logits, axis=1)
-        return -float((target * np.log(S)).sum()) / 12, (S - target) / 12
-
-    one, many = LinearModel(X, W, 0.1, steps=1), LinearModel(X, W, 0.1, steps=50)
-    one.step(loss)
-    many.step(loss)
-
-    def objective(model):
-        return loss(X @ model.W[:-1] + model.W[-1])[0] + model.penalty()
-
-    start = objective(LinearModel(X, W, 0.1))
-    assert objective(many) < objective(one) - 1e-4 < start - 1e-3
-
-
-def test_many_rows_are_started_on_a_sample_with_its_own_neighbours(monkeypatch):
-    """The best model of the sample goes on with all rows, for a few rounds; the sample's change is kept."""
-    Z = RNG.normal(size=(40, 3))
-    fixed = np.where(np.arange(40) == 7, 2, -1)
-    seen, calls = [], []
-
-    def best_start(rows, part, starts):
-        seen.append((rows, part))
-        return LinearModel(rows, np.ones((4, 3)), 0.0, 5), Trained((1.0,), 5, 0.7, 0.0)
-
-    monkeypatch.setattr(rounds, "_best_start", best_start)
-    monkeypatch.setattr(rounds, "_SAMPLE_ROWS", 18)
-    monkeypatch.setattr(rounds, "_LAST_ROUNDS", 2)
-    flips = iter(range(99))
-
-    def restless(self, loss):  # a model that never settles
-        self.W = np.roll(np.eye(4, 3), next(flips), axis=1)
-
-    monkeypatch.setattr(LinearModel, "step", restless)
-    whole = problem(constant(1.0), near_rows(Z, 4, 3, 0), 40, fixed)
-    run = Run(progress=lambda *what: calls.append(what))
-    search = Search(np.array([11, 12]), Schedule(50, 0.0), 0.0, run)
-    _, made = best_linear(Z, whole, search)
-    rows, part = seen[0]
-    index = sample(fixed, 18, 11)
-    np.testing.assert_array_equal(rows, Z[index])
-    np.testing.assert_array_equal(part.neighbours, nearest_neighbours(Z[index], 4, 11))
-    assert (part.fixed == 2).sum() == 1
-    assert (made.n_iter, made.changed) == (2, 0.7)
-    assert calls == [("all rows", 0, 1), ("all rows", 1, 1)]
-
-
 def test_the_start_by_the_graph_learns_its_clusters_and_then_goes_by_rounds(monkeypatch):
     Z = np.concatenate([RNG.normal(size=(20, 2)) + shift for shift in ([0, 0], [9, 0], [0, 9])])
     taken, targets, calls = [], [], []
@@ -243,20 +189,6 @@ def test_clusters_of_the_graph_are_those_that_tell_most_about_neighbours():
     assert clustering_accuracy(parts, promising_clusters(Z, apart, prior, np.arange(8), no_report)[0]) == 1.0
 
 
-def test_every_seed_clusters_the_graph_and_every_other_one_the_rows(monkeypatch):
-    Z = RNG.normal(size=(60, 2))
-    near, seen = nearest_neighbours(Z, 5, 0), []
-
-    class Recorded(KMeans):
-        def fit_predict(self, X):
-            seen.append((X is Z, self.random_state))
-            return super().fit_predict(X)
-
-    monkeypatch.setattr(starts_module, "KMeans", Recorded)
-    promising_clusters(Z, near, np.full(3, 1 / 3), np.arange(5), no_report)
-    assert seen == [*((False, seed) for seed in range(5)), (True, 0), (True, 2), (True, 4)]
-
-
 def test_larger_clusters_of_the_graph_get_larger_shares():
     parts = np.repeat(range(3), [20, 60, 40])
     Z = np.column_stack([RNG.normal(size=(120, 2)), 50.0 * np.eye(3)[parts]])
@@ -264,21 +196,6 @@ def test_larger_clusters_of_the_graph_get_larger_shares():
         Z, nearest_neighbours(Z, 5, 0), np.array([0.3, 0.2, 0.5]), np.array([1, 2]), no_report
     )[0]
     np.testing.assert_array_equal(np.bincount(found), [40, 20, 60])
-
-
-def test_neighbours_are_never_more_than_the_others_of_a_fair_cluster():
-    assert near_rows(X, 10, 3, 0).shape == (12, 3)
-    assert near_rows(X, 2, 3, 0).shape == (12, 2)
-    assert near_rows(X, 10, 7, 0).shape == (12, 0)
-
-
-def test_labelled_means_are_the_centres_of_their_clusters_and_the_others_are_far_from_them():
-    Z = np.concatenate([RNG.normal(size=(20, 2)) + shift for shift in ([0, 0], [30, 0], [0, 30])])
-    fixed = np.full(60, -1)
-    fixed[[0, 1]] = 2
-    made = choose_centres(Z, fixed, 3, 0)
-    np.testing.assert_allclose(made[2], Z[:2].mean(axis=0))
-    assert {tuple((c > 15).astype(int)) for c in made[:2]} == {(1, 0), (0, 1)}
 
 
 def test_the_start_gives_rows_to_the_nearest_centre_softly():

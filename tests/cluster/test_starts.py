@@ -77,18 +77,6 @@ def test_rows_that_are_alike_and_single_clusters_are_left_alone():
     assert neighbour_entropy(one, near, 1) == 0.0
 
 
-def test_entropy_is_none_if_neighbours_agree_and_one_if_clusters_are_as_common():
-    near = np.array([[1], [0], [3], [2]], dtype=np.int32)
-    assert neighbour_entropy(np.array([0, 0, 1, 1]), near, 2) == pytest.approx(0.0)
-    assert neighbour_entropy(np.array([0, 1, 0, 1]), near, 2) == pytest.approx(1.0)
-
-
-def test_exact_shares_are_not_forced_on_groups_of_other_sizes():
-    """With groups far apart, equal shares would cut the large one."""
-    X, y = make_blobs([120, 40, 40], 3, centers=12.0 * np.eye(3), random_state=0)
-    assert clustering_accuracy(y, CollisionClustering(3, n_init=3, random_state=0).fit_predict(X)) > 0.98
-
-
 def test_exact_shares_are_tried_unless_lam_is_small(monkeypatch, blobs):
     tried = []
     monkeypatch.setattr(

@@ -87,13 +87,6 @@ def test_rows_may_lie_in_files(tmp_path: Path) -> None:
     assert suggest_aliases(teachers, tmp_path) == suggest_aliases(teachers, X)
 
 
-def test_teachers_that_share_nothing_get_no_aliases() -> None:
-    lists = [["ant", "cat", "eel", "gnu"], ["bee", "dog", "fox", "hen"]]  # each between two of the other
-    for seed in range(20):
-        blocks, X = blocks_of(lists, 1000, seed)
-        assert len(suggest_aliases(given_names(blocks, lists), X)) == 0
-
-
 def test_names_that_are_right_are_left_alone() -> None:
     for seed in range(20):
         blocks, X = blocks_of(LISTS, 1000, seed)
@@ -176,17 +169,6 @@ def test_the_order_of_teachers_classes_and_rows_does_not_matter(order: list[int]
         assert sorted(rows[list(two.rows)]) == sorted(one.rows)
 
 
-def test_the_temperature_of_a_teacher_does_not_change_what_matches() -> None:
-    blocks, X = blocks_of([["ant", "bee"], ["ant", "bee"]], 1000)
-    # with two classes log-odds are differences of logits, so a factor keeps all ranks
-    one = suggest_aliases(given_names(blocks, [["p", "q"], ["x", "y"]]), X)
-    hot = suggest_aliases(given_names([blocks[0] * 8, blocks[1] / 2], [["p", "q"], ["x", "y"]]), X)
-    assert one.aliases == hot.aliases
-    assert [pair.agreement for pair in one.same_class] == pytest.approx(
-        [pair.agreement for pair in hot.same_class], abs=1e-3
-    )
-
-
 def test_rows_on_which_a_teacher_abstains_are_left_out() -> None:
     blocks, X = blocks_of(LISTS, 1500)
     blocks[1][::3] = np.nan
@@ -203,21 +185,9 @@ def test_rows_on_which_a_teacher_abstains_are_left_out() -> None:
     assert len(suggest_aliases(given_names(blocks, LISTS), X)) == 0
 
 
-def test_a_teacher_with_one_class_says_nothing() -> None:
-    blocks, X = blocks_of([["ant"], ["ant", "bee", "cat"]], 1000)
-    assert len(suggest_aliases(given_names(blocks, [["ant"], ["ant", "bee", "cat"]]), X)) == 0
-
-
 def test_few_rows_prove_nothing() -> None:
     blocks, X = blocks_of(LISTS, 20)
     assert len(suggest_aliases(given_names(blocks, hidden(LISTS)), X)) == 0
-
-
-def test_at_most_so_many_rows_are_compared_and_named_by_their_place_in_x() -> None:
-    blocks, X = blocks_of(LISTS, 3000)
-    found = suggest_aliases(given_names(blocks, hidden(LISTS)), X, max_rows=500)
-    assert found.n_rows == 500
-    assert max(max(pair.rows) for pair in found.same_class) >= 500
 
 
 def test_the_result_prints_and_becomes_a_frame() -> None:
@@ -316,15 +286,6 @@ def test_one_pair_alone_is_suggested_but_no_reason_to_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_names(np.hstack(blocks), LabelSpace(lists))
-
-
-def test_teachers_of_two_classes_in_a_row_are_no_reason_to_warn() -> None:
-    """Small, middle and large: what is larger to one teacher is larger to the other."""
-    size = np.random.default_rng(0).normal(size=(500, 1))
-    logits = np.hstack([-size, size, -size, size])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warn_of_names(logits, LabelSpace([["small", "middle"], ["middle", "large"]]))
 
 
 @pytest.mark.parametrize("rows", [150, 1000])

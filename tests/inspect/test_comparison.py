@@ -16,6 +16,8 @@ from consilience.inspect.comparison import agreements, coverages
 from consilience.methods import CE
 from consilience.students import Logistic
 
+ONE: Any = {"methods": ["sd"], "teacher_temperatures": [None], "self_label": [False]}
+
 
 @pytest.fixture(scope="module")
 def digits(sites: Any) -> dict[str, Any]:
@@ -48,20 +50,9 @@ def test_labels_measure_and_teach_nothing(unlabelled: Any, labelled: Any) -> Non
     assert [row.accuracy for row in labelled] == sorted((r.accuracy for r in labelled), reverse=True)
 
 
-def test_accuracies_have_intervals(labelled: Any) -> None:
-    for row in labelled:
-        low, high = row.interval
-        assert low < row.accuracy < high
-
-
 def test_rows_of_a_class_that_nobody_knows_are_errors(digits: Any) -> None:
     y = digits["y"][:200].astype(object)
-    options: Any = {
-        "methods": ["sd"],
-        "balance": [False],
-        "teacher_temperatures": [None],
-        "self_label": [False],
-    }
+    options: Any = ONE | {"balance": [False]}
     unifier = Unifier(digits["teachers"], method="sd", balance=False, random_state=0)
     before = unifier.compare(digits["X"][:200], y, **options).rows[0].accuracy
     y[:8] = [*3 * ["ten"], *"abcde"]
@@ -129,9 +120,7 @@ def test_without_labels_one_per_cent_decides(unlabelled: Any, gain: float, kept:
 
 def test_settings_in_use_are_compared_too(digits: Any) -> None:
     unifier = Unifier(digits["teachers"], method="mf-lf", balance="sqrt", random_state=0)
-    found = unifier.compare(
-        digits["X"], methods=["sd"], balance=[True], teacher_temperatures=[None], self_label=[False]
-    )
+    found = unifier.compare(digits["X"], balance=[True], **ONE)
     assert found.current == "mf-lf, balanced by roots"
     assert sorted(row.name for row in found) == ["mf-lf, balanced by roots", "sd, balanced"]
     assert not hasattr(unifier, "student_")
@@ -148,12 +137,7 @@ def test_teachers_are_asked_once(digits: Any) -> None:
         as_teacher(counted, digits["teachers"]["low"].classes_, "low"),
         *list(digits["teachers"].values())[1:],
     ]
-    options: Any = {
-        "methods": ["auto", "sd"],
-        "teacher_temperatures": [None],
-        "self_label": [False],
-        "max_rows": 100,
-    }
+    options: Any = ONE | {"methods": ["auto", "sd"], "max_rows": 100}
     found = Unifier(teachers, random_state=0).compare(digits["X"], **options)
     assert found.n_rows == 100
     assert sum(calls) == 100
@@ -182,32 +166,9 @@ def test_figures_are_those_of_fits_on_either_half(digits: Any) -> None:
         if row.method == "ce" and row.self_label:
             method = CE(teacher_temperatures=row.teacher_temperatures)
             learner = Logistic(self_label=True)
-            right = (
-                decided_alone(digits, unifier, half, learner, method=method, balance=row.balance)
-                == digits["y"]
-            )
+            chosen = {"method": method, "balance": row.balance}
+            right = decided_alone(digits, unifier, half, learner, **chosen) == digits["y"]
             assert row.accuracy == right.mean(), row.name
-
-
-def test_the_loss_in_use_is_compared_except_with_self_labelling(digits: Any) -> None:
-    X, y, options = digits["X"], digits["y"], {"method": "sd", "balance": False, "random_state": 0}
-    both: Any = {
-        "methods": ["sd"],
-        "balance": [False],
-        "teacher_temperatures": [None],
-        "self_label": [False, True],
-    }
-    accuracy = {}
-    for loss in ("cross-entropy", "collision"):
-        found = Unifier(digits["teachers"], **options).compare(X, y, student=Logistic(loss=loss), **both)
-        for row in found:
-            assert row.error is None  # self-labelling takes cross-entropy only
-            accuracy[loss, row.self_label] = row.accuracy
-    assert accuracy["collision", True] == accuracy["cross-entropy", True]
-    assert accuracy["collision", False] != accuracy["cross-entropy", False]
-    half = np.random.RandomState(0).permutation(len(digits["X"])) % 2
-    alone = decided_alone(digits, Unifier(digits["teachers"], **options), half, Logistic(loss="collision"))
-    assert accuracy["collision", False] == (alone == y).mean()
 
 
 def test_rows_without_an_answer_are_left_out(digits: Any) -> None:
@@ -216,9 +177,7 @@ def test_rows_without_an_answer_are_left_out(digits: Any) -> None:
     for proba, _ in outputs:
         proba[::4] = np.nan
     stored = [as_teacher(proba, classes) for proba, classes in outputs]
-    found = Unifier(stored, random_state=0).compare(
-        X, methods=["sd"], teacher_temperatures=[None], self_label=[False]
-    )
+    found = Unifier(stored, random_state=0).compare(X, **ONE)
     assert found.n_rows == 60
 
 
@@ -275,29 +234,3 @@ def test_it_prints_and_exports(labelled: Any) -> None:
 def test_bad_input_is_named(digits: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         Unifier(digits["teachers"]).compare(**{"X": digits["X"], **options})
-
-
-def test_stored_outputs_are_those_of_the_rows_compared(digits: Any) -> None:
-    X = digits["X"]
-    stored = {
-        name: as_teacher(model.predict_proba(X), model.classes_) for name, model in digits["teachers"].items()
-    }
-    options: dict[str, Any] = {
-        "methods": ["sd"],
-        "balance": [False],
-        "teacher_temperatures": [None],
-        "self_label": [False],
-    }
-    one, two = (
-        Unifier(teachers, method="sd", balance=False, random_state=0).compare(X, max_rows=150, **options)
-        for teachers in (stored, digits["teachers"])
-    )
-    assert one.rows[0].agreement == pytest.approx(two.rows[0].agreement)
-
-
-def test_options_of_one_method_do_not_hinder_another(digits: Any) -> None:
-    unifier = Unifier(digits["teachers"], method=CE(off_set=True), balance=False, random_state=0)
-    found = unifier.compare(
-        digits["X"][:150], methods=["sd"], balance=[False], teacher_temperatures=[None], self_label=[False]
-    )
-    assert [row.error for row in found] == [None, None]

@@ -49,9 +49,8 @@ def test_a_row_that_fit_has_seen_has_the_soft_label_it_had(digits: Any, method: 
     soft = unified.soft_labels_[17]
     assert not any("neighbours" in remark for remark in found.remarks)
     # a new row has a rank of its own among those seen, so ranks differ a little
-    np.testing.assert_allclose(
-        list(found.soft_label.values()), soft, atol=0.02 if isinstance(method, Auto) else 0.01
-    )
+    atol = 0.02 if isinstance(method, Auto) else 0.01
+    np.testing.assert_allclose(list(found.soft_label.values()), soft, atol=atol)
     proba = unified.predict_proba(digits["X"][17:18])[0]
     np.testing.assert_allclose(list(found.proba.values()), proba)
     assert found.decision == unified.predict(digits["X"][17:18])[0]
@@ -235,11 +234,3 @@ def test_disagreements_print_and_export(digits: Any) -> None:
         unified.disagreements(digits["X"], max_rows=0)
     with pytest.raises(InvalidInputError, match="logits have 2 rows and X has 520"):
         unified.disagreements(digits["X"], logits=np.zeros((2, 11)))
-
-
-def test_skore_reports_a_unifier(digits: Any) -> None:
-    """skore's reports work on any scikit-learn classifier, and so on this one."""
-    skore = pytest.importorskip("skore")
-    unified = Unifier(digits["teachers"], "logistic", random_state=0).fit(digits["X"])
-    report = skore.EstimatorReport(unified, X_test=digits["X"][:100], y_test=digits["y"][:100])
-    assert report.metrics.accuracy() == pytest.approx(unified.score(digits["X"][:100], digits["y"][:100]))

@@ -45,9 +45,8 @@ def case() -> dict[str, Any]:
     X = rng.normal(size=(400, 4)).round(6)
     y = np.array(NAMES)[(X @ W).argmax(axis=1)]
     teachers = [Counted(name, own, W + 0.2 * rng.normal(size=W.shape)) for name, own in SETS.items()]
-    unified = Unifier(teachers, "logistic", Auto(teacher_temperatures="agreement"), random_state=0).fit(
-        X[:200]
-    )
+    method = Auto(teacher_temperatures="agreement")
+    unified = Unifier(teachers, "logistic", method, random_state=0).fit(X[:200])
     return {"unified": unified, "teachers": teachers, "X": X[200:], "y": y[200:], "fitted": X[:200]}
 
 
@@ -255,14 +254,6 @@ def test_groups_without_a_shared_class_are_told_first() -> None:
     assert [row["classes"] for row in records(blocks_of(page, "table")["Components"])] == [2, 2]
 
 
-def test_one_teacher_of_two_classes_has_a_page() -> None:
-    X = np.random.default_rng(0).normal(size=(40, 2))
-    unified = Unifier([as_teacher(lambda A: A, [0, 1], output="logits")], "logistic", random_state=0).fit(X)
-    page = model_page(unified, X, (X[:, 1] > X[:, 0]).astype(int), labels_only=False)
-    assert page["title"] == "A classifier from one teacher"
-    assert "Do teachers agree?" not in {section["title"] for section in page["sections"]}
-
-
 def test_many_classes_and_teachers_make_a_small_file(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     W, X = rng.normal(size=(8, 300)), rng.normal(size=(300, 8))
@@ -283,9 +274,8 @@ def test_many_classes_and_teachers_make_a_small_file(tmp_path: Path) -> None:
 
 def test_settings_name_no_place_on_a_disk(case: Any, tmp_path: Path) -> None:
     teachers = [Function(lambda A: A[:, :2], ["a", "b"], output="logits", fingerprint="one")]
-    unified = Unifier(teachers, "logistic", run=Run(cache=tmp_path / "secret"), random_state=7).fit(
-        case["fitted"]
-    )
+    run = Run(cache=tmp_path / "secret")
+    unified = Unifier(teachers, "logistic", random_state=7, run=run).fit(case["fitted"])
     text = json.dumps(model_page(unified))
     assert "secret" not in text
     parts = [block for section in model_page(unified)["sections"] for block in section["blocks"]]

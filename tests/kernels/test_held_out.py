@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from scipy.sparse import csr_array
 
 from consilience.kernels.held_out import (
     held_out_folds,
     held_out_log_proba,
+    resample,
     sketch_columns,
     standard_units,
     stratified_folds,
+    thin,
 )
 
 CODES = np.repeat(np.arange(6), [1, 2, 5, 7, 13, 1])
@@ -103,3 +106,33 @@ def test_columns_that_hardly_vary_do_not_blow_up() -> None:
     _, scale = standard_units(np.zeros(3), np.array([0.0, 1.0, 2.0]))
     np.testing.assert_allclose(scale, [0.1, 1.1, 2.1])
     assert standard_units(np.zeros(2), np.zeros(2))[1].min() > 0
+
+
+def test_resampling_is_in_proportion() -> None:
+    weights = np.array([1.0, 0.0, 3.0, 6.0])
+    drawn = resample(weights, np.random.default_rng(0).uniform(size=1000))
+    assert np.abs(np.bincount(drawn, minlength=4) - 100 * weights).max() <= 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_thinning_keeps_sums_and_what_fits(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(100):
+        weights = rng.dirichlet(np.ones(20)) ** rng.integers(1, 4) * (rng.random(20) < 0.8)
+        size = int(rng.integers(1, 25))
+        kept, picked = thin(weights, size, rng.random(size))
+        assert len(kept) <= size
+        assert (weights[kept] > 0).all()
+        np.testing.assert_allclose(picked.sum(), weights.sum())
+        if np.count_nonzero(weights) <= size:
+            np.testing.assert_allclose(picked, weights[kept])
+
+
+def test_thinning_is_right_on_average() -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.dirichlet(np.full(12, 0.5))
+    total = np.zeros(12)
+    for _ in range(4000):
+        kept, picked = thin(weights, 5, rng.random(5))
+        total[kept] += picked
+    np.testing.assert_allclose(total / 4000, weights, atol=0.01)

@@ -18,6 +18,8 @@ from consilience.kernels.linear_model import (
     fit_softmax_regression,
     linear_logits,
     minimise_linear,
+    sharpen,
+    targets,
 )
 
 
@@ -341,3 +343,22 @@ def test_a_constant_column_is_seen_to_be_one(n: int, value: float, dtype: Any) -
 def test_a_small_spread_is_kept(dtype: Any, share: float) -> None:
     X = (1e6 * (1.0 + share * np.random.default_rng(0).normal(size=(10_000, 1)))).astype(dtype)
     assert column_moments(X)[1][0] == pytest.approx(1e6 * share, rel=0.05)
+
+
+def test_soft_labels_become_weights_of_classes() -> None:
+    Q = np.array([[0.7, 0.295, 0.005], [0.2, 0.2, 0.6], [0.0, 1.0, 0.0]])
+    T, weights = targets(Q, np.ones(3), 0.01), np.array([1.0, 2.0, 5.0])
+    np.testing.assert_allclose(T, [[0.7 / 0.995, 0.295 / 0.995, 0], [0.2, 0.2, 0.6], [0, 1, 0]])
+    np.testing.assert_allclose(targets(Q, np.ones(3), 0.9), np.eye(3)[[0, 2, 1]])  # the most probable stays
+    np.testing.assert_allclose(targets(Q, weights, 0.0), targets(Q, np.ones(3), 0.0) * weights)
+
+
+def test_sharpening_undoes_a_temperature() -> None:
+    logits = np.random.default_rng(0).normal(size=(5, 4)) * 200
+    softened = np.exp(logits / 3 - (logits / 3).max(axis=1, keepdims=True))
+    softened /= softened.sum(axis=1, keepdims=True)
+    expected = np.exp(logits - logits.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(
+        sharpen(softened, 3.0), expected / expected.sum(axis=1, keepdims=True), atol=1e-12
+    )
+    np.testing.assert_allclose(sharpen(np.array([[1e-200, 3e-200]]), 3.0).sum(), 1.0)

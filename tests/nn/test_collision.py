@@ -67,14 +67,6 @@ def test_torch_and_numpy_agree(name: str, seed: int, scale: float, zeros: bool) 
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_gradients_agree_with_finite_differences(name: str) -> None:
-    random = np.random.default_rng(0)
-    logits = torch.tensor(random.standard_normal((4, 3)), requires_grad=True)
-    target = torch.tensor(random.dirichlet(np.ones(3), 4))
-    assert torch.autograd.gradcheck(lambda z: LOSSES[name](z, target), (logits,))
-
-
 def test_one_hot_labels_and_indices_give_torchs_cross_entropy() -> None:
     logits, labels = torch.randn(20, 4, dtype=torch.float64) * 30, torch.arange(20) % 4
     weights = torch.tensor([0.5, 1.0, 2.0, 0.0])
@@ -108,15 +100,6 @@ def test_weights_act_on_soft_labels_as_they_do_in_shannons(q: float) -> None:
         rtol=1e-6,
         atol=0,
     )
-
-
-def test_a_label_without_weight_counts_for_nothing() -> None:
-    loss = CollisionCrossEntropy(weight=[0.0, 1.0], reduction="none")
-    z = torch.zeros(2, 2, requires_grad=True)
-    rows = loss(z, torch.tensor([0, 1]))
-    rows.sum().backward()
-    assert rows[0] == 0.0
-    assert z.grad.tolist() == [[0.0, 0.0], [0.5, -0.5]]
 
 
 def test_a_uniform_label_has_no_gradient_and_a_soft_one_is_bounded() -> None:
@@ -174,6 +157,7 @@ def test_the_mass_of_a_weighted_label_is_the_weight_of_its_row(make: Any) -> Non
 )
 def test_targets_that_are_no_probabilities_are_refused(make: Any, row: Any, problem: str) -> None:
     target = torch.tensor([[0.5, 0.5], row, row])
+    make(check_targets=False)(torch.zeros(3, 2), target)
     with pytest.raises(InvalidInputError, match=rf"Soft labels {problem} \(2 such rows\).*weighted=True"):
         make()(torch.zeros(3, 2), target)
     if "have" in problem:
@@ -225,12 +209,6 @@ def test_reductions_and_temperature() -> None:
         torch.testing.assert_close(make(temperature=2.0)(logits, target), rows.mean())
         torch.testing.assert_close(make(reduction="sum", temperature=2.0)(logits, target), rows.sum())
         assert make()(logits[:0], target[:0]).item() == 0.0
-
-
-def test_half_precision_is_computed_in_single() -> None:
-    loss = CollisionCrossEntropy()(torch.tensor([[8.0, -8.0]]).half(), torch.tensor([1]))
-    assert loss.dtype == torch.float32
-    assert loss.item() == pytest.approx(16.0)
 
 
 def test_the_transition_corrects_observed_labels() -> None:
@@ -345,12 +323,6 @@ def test_cross_entropy_is_torchs(make, target, weight, reduction):
         torch.testing.assert_close(z.grad, z_torch.grad)
 
 
-def test_collision_of_class_indices_is_torchs_too():
-    weight = torch.tensor([0.5, 2.0, 1.0, 3.0], dtype=torch.float64)
-    expected = torch.nn.functional.cross_entropy(LOGITS, INDICES, weight=weight)
-    torch.testing.assert_close(CollisionCrossEntropy(weight=weight)(LOGITS, INDICES), expected)
-
-
 @pytest.mark.parametrize(
     "make", [SoftCrossEntropy, CollisionCrossEntropy, GeneralisedCrossEntropy, RenyiCrossEntropy]
 )
@@ -368,26 +340,6 @@ def test_ignored_rows():
         SoftCrossEntropy()(torch.zeros(3, 2), torch.tensor([-1, 0, -100]))
     with pytest.raises(InvalidInputError, match=r"ignore_index=0\.5 must be a whole number"):
         SoftCrossEntropy(ignore_index=0.5)
-
-
-@pytest.mark.parametrize(
-    ("target", "says"),
-    [
-        ([[0.5, 0.6]], "sum to 1.1 in row 0"),
-        ([[1.5, -0.5]], "have -0.5 in row 0"),
-        ([[float("nan"), 1.0]], "have nan in row 0"),
-        ([[float("inf"), 0.0]], "have inf in row 0"),
-        ([[3.0, 1.0]], "If these are logits, apply softmax"),
-    ],
-)
-@pytest.mark.parametrize(
-    "make", [SoftCrossEntropy, CollisionCrossEntropy, GeneralisedCrossEntropy, RenyiCrossEntropy]
-)
-def test_targets_that_are_no_probabilities(make, target, says):
-    target = torch.tensor(target)
-    with pytest.raises(InvalidInputError, match=says):
-        make()(torch.zeros(1, 2), target)
-    make(check_targets=False)(torch.zeros(1, 2), target)
 
 
 class Synced(torch.overrides.TorchFunctionMode):

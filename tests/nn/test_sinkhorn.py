@@ -23,9 +23,7 @@ def batch():
 @pytest.mark.parametrize("epsilon", [0.3, 0.05])
 def test_gradients_are_those_of_finite_differences(batch, regularizer, epsilon):
     student, teacher, cost = batch
-    loss = SinkhornLoss(
-        cost, epsilon, 1.5, "none", regularizer=regularizer, tol=1e-12, max_iter=5000
-    )
+    loss = SinkhornLoss(cost, epsilon, 1.5, "none", regularizer=regularizer, tol=1e-12, max_iter=5000)
     assert torch.autograd.gradcheck(lambda x: loss(x, teacher), (student,), atol=1e-6)
 
 

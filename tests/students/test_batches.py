@@ -14,8 +14,7 @@ from tests.rows.rows import target_rows  # noqa: E402
 from torch import nn  # noqa: E402
 
 from consilience.exceptions import InvalidInputError  # noqa: E402
-from consilience.labels import LabelSpace  # noqa: E402
-from consilience.nn import BACKPROP_LOSSES, SoftCrossEntropy  # noqa: E402
+from consilience.nn import SoftCrossEntropy  # noqa: E402
 from consilience.rows import HeldRows, Rows, targets  # noqa: E402
 from consilience.rows.targets import Epochs, HeldOut, TargetRows, look_at  # noqa: E402
 from consilience.run import Run  # noqa: E402
@@ -150,20 +149,6 @@ def test_weights_of_rows_count() -> None:
     assert (student.predict_logits(X).argmax(axis=1) == y).mean() > 0.9
     with pytest.raises(InvalidInputError, match="Some blocks have row weights"):
         weighted_targets(Q, weights, False)
-
-
-def test_packed_logits_with_abstentions() -> None:
-    X, _, y = problem(400)
-    space = LabelSpace([["0", "1"], ["1", "2"]])
-    first = np.where(y[:, None] == [0, 1], 4.0, 0.0)
-    second = np.where(y[:, None] == [1, 2], 4.0, 0.0)
-    first[y == 2], second[y == 0] = np.nan, np.nan
-    student = fit(
-        target_rows(X, np.hstack([first, second]), block_rows=64),
-        criterion=BACKPROP_LOSSES["ce"](space, temperature=1.0),
-        max_iter=20,
-    )
-    assert (student.predict_logits(X).argmax(axis=1) == y).mean() > 0.85
 
 
 def test_validation_preprocess_and_precision() -> None:

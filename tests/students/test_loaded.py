@@ -164,14 +164,3 @@ def test_settings_are_those_of_the_fit(tmp_path: Path) -> None:
     assert made["settings"]["balance"] is True
     assert made["seed"] == 1
     assert "teachers" not in made
-
-
-def test_a_card_of_an_older_release_loads(saved, tmp_path: Path) -> None:
-    path, _, X, _ = saved
-    (tmp_path / "old.onnx").write_bytes(path.read_bytes())
-    card = json.loads(path.with_suffix(".card.json").read_text())
-    card["details"] = {"method": "auto", "teachers": ["here", "there"]}
-    (tmp_path / "old.card.json").write_text(json.dumps(card))
-    assert load(tmp_path / "old.onnx").score(X, ["ill"] * len(X)) < 1
-    (tmp_path / "old.card.json").unlink()
-    assert load(tmp_path / "old.onnx").card_ is None

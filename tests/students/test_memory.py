@@ -19,7 +19,6 @@ from sklearn.preprocessing import StandardScaler
 from tests.students.learning import learnt
 
 from consilience.exceptions import InvalidInputError
-from consilience.kernels.held_out import thin
 from consilience.kernels.linear_model import targets
 from consilience.run import Run
 from consilience.students import Classifier, Logistic, Ngrams
@@ -130,30 +129,6 @@ def test_a_rare_class_survives_the_draw(monkeypatch: pytest.MonkeyPatch) -> None
     for seed in range(5):
         student = learnt(Classifier(Counter(), random_state=seed), X, Q)
         assert student.columns_.tolist() == list(range(L))
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_thinning_keeps_sums_and_what_fits(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    for _ in range(100):
-        weights = rng.dirichlet(np.ones(20)) ** rng.integers(1, 4) * (rng.random(20) < 0.8)
-        size = int(rng.integers(1, 25))
-        kept, picked = thin(weights, size, rng.random(size))
-        assert len(kept) <= size
-        assert (weights[kept] > 0).all()
-        np.testing.assert_allclose(picked.sum(), weights.sum())
-        if np.count_nonzero(weights) <= size:
-            np.testing.assert_allclose(picked, weights[kept])
-
-
-def test_thinning_is_right_on_average() -> None:
-    rng = np.random.default_rng(0)
-    weights = rng.dirichlet(np.full(12, 0.5))
-    total = np.zeros(12)
-    for _ in range(4000):
-        kept, picked = thin(weights, 5, rng.random(5))
-        total[kept] += picked
-    np.testing.assert_allclose(total / 4000, weights, atol=0.01)
 
 
 class Claimed:

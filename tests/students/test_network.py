@@ -18,11 +18,10 @@ from torch import nn  # noqa: E402
 
 from consilience import CollisionClassifier, CrossTaskDistiller, SoftLabelClassifier, Unifier  # noqa: E402
 from consilience.exceptions import ConsilienceError, InvalidInputError, NotFittedError  # noqa: E402
-from consilience.labels import LabelSpace  # noqa: E402
-from consilience.nn import CEBPLoss, SoftCrossEntropy  # noqa: E402
+from consilience.nn import SoftCrossEntropy  # noqa: E402
 from consilience.run import Run  # noqa: E402
 from consilience.students import Network  # noqa: E402
-from consilience.students.modules import Standardize, default_module  # noqa: E402
+from consilience.students.modules import Standardize  # noqa: E402
 
 
 def blobs(n=200, d=5, k=3, seed=0):
@@ -59,17 +58,6 @@ def test_learns_digits_in_few_epochs():
     assert not student.module_.training
 
 
-def test_learns_classes_from_teachers_that_know_some_each():
-    X, _, y = blobs(300)
-    space = LabelSpace([[0, 1], [1, 2]])
-    packed = np.where(y[:, None] == space.classes[space.columns], 6.0, 0.0)
-    packed[y == 2, :2] = np.nan  # the first teacher abstains on what it does not know
-    packed[y == 0, 2:] = np.nan
-    student = Network(random_state=0, max_iter=40, lr=0.01)
-    student.fit(X, packed, n_classes=3, criterion=CEBPLoss(space, temperature=1.0))
-    assert (student.predict_logits(X).argmax(axis=1) == y).mean() > 0.95
-
-
 def test_early_stopping_keeps_the_best_weights():
     X = blobs(120)[0]
     noise = np.random.default_rng(1).dirichlet(np.ones(3), size=120)
@@ -84,26 +72,6 @@ def test_early_stopping_keeps_the_best_weights():
     torch.testing.assert_close(weights(student), weights(again))
 
 
-def test_tensors_are_arrays():
-    X, Q, _ = blobs(30)
-    tensors = Network(max_iter=2, random_state=0).fit(
-        torch.tensor(X), torch.tensor(Q), n_classes=3, criterion=SoftCrossEntropy()
-    )
-    assert torch.equal(weights(tensors), weights(fitted(X=X, Q=Q, max_iter=2)))
-
-
-def test_without_patience_all_epochs_run():
-    assert fitted(patience=None, max_iter=5).n_iter_ == 5
-
-
-def test_few_rows_are_not_split():
-    X, Q, _ = blobs(24)
-    assert "valid_loss" in fitted(X=X, Q=Q).history_[-1]
-    assert "valid_loss" not in fitted(X=X[:19], Q=Q[:19]).history_[-1]
-    assert "valid_loss" not in fitted(X=X, Q=Q, validation_fraction=0).history_[-1]
-    assert fitted(X=X[:1], Q=Q[:1]).predict_logits(X[:1]).shape == (1, 3)
-
-
 @pytest.mark.parametrize("module", [None, lambda n_features, n_classes: nn.Linear(n_features, n_classes)])
 def test_seed_decides_everything_and_leaves_the_global_state(module):
     torch.manual_seed(5)
@@ -115,15 +83,6 @@ def test_seed_decides_everything_and_leaves_the_global_state(module):
     second = fitted(module)
     assert torch.equal(weights(first), weights(second))
     assert not torch.equal(weights(first), weights(fitted(module, random_state=1)))
-
-
-def test_order_of_rows_is_seeded():
-    net = nn.Linear(5, 3)
-    assert torch.equal(weights(fitted(net)), weights(fitted(net)))
-    assert not torch.equal(
-        weights(fitted(net, validation_fraction=0)),
-        weights(fitted(net, random_state=1, validation_fraction=0)),
-    )
 
 
 def test_given_module_is_not_changed():
@@ -193,12 +152,6 @@ def test_a_last_batch_of_one_row_does_not_break_batch_normalisation():
     assert fitted(net, X=X, Q=Q, validation_fraction=0, batch_size=32).n_iter_ == 3
 
 
-def test_progress_is_told_of_every_epoch():
-    seen = []
-    fitted(max_iter=4, progress=lambda *report: seen.append(report))
-    assert seen == [("training", epoch, 4) for epoch in (1, 2, 3, 4)]
-
-
 def test_a_keyboard_interrupt_is_raised():
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -216,19 +169,9 @@ def test_optimisers(optimizer):
     assert last < first
 
 
-def test_weight_decay_is_used():
-    assert weights(fitted(weight_decay=10.0)).norm() < weights(fitted()).norm()
-
-
 def test_diverging_training_says_so():
     with pytest.raises(InvalidInputError, match=r"loss became (nan|inf) in epoch .* Lower lr \(now 1e\+20\)"):
         fitted(lr=1e20, max_iter=20)
-
-
-def test_no_file_is_written(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    fitted(max_iter=30, patience=2)
-    assert not list(tmp_path.iterdir())
 
 
 def test_is_a_scikit_learn_estimator():
@@ -299,11 +242,6 @@ def test_standardize():
     assert not isinstance(fitted(X=X, Q=Q, standardize=False).module_[0], Standardize)
     assert isinstance(fitted(nn.Linear(3, 2), X=X, Q=Q, standardize=True).module_[0], Standardize)
     assert isinstance(fitted(nn.Linear(3, 2), X=X, Q=Q).module_, nn.Linear)
-
-
-def test_default_module_widths():
-    net = default_module(np.zeros((2, 4), dtype=np.float32), 3, hidden=(7,), dropout=0.0)
-    assert [tuple(p.shape) for p in net.parameters()] == [(7, 4), (7,), (3, 7), (3,)]
 
 
 # Labelled rows that a network is measured on

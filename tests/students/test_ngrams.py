@@ -67,13 +67,6 @@ def test_soft_labels_are_learnt_as_they_are() -> None:
     assert model.losses_[-1] == pytest.approx(entropy, abs=0.02)
 
 
-def test_one_hot_soft_labels_are_labels() -> None:
-    texts, y = language(100)
-    onehot = (y[:, None] == np.array(["a", "b", "c"])).astype(float)
-    plain = small(max_iter=2).fit(texts, y).predict_logits(texts)
-    np.testing.assert_array_equal(small(max_iter=2).fit(texts, onehot).predict_logits(texts), plain)
-
-
 def test_weights_of_classes_and_rows() -> None:
     texts, Q = ["ka"] * 40, np.tile([0.75, 0.25], (40, 1))
     options: dict[str, Any] = {"dropout": 0.0, "max_iter": 40}
@@ -143,22 +136,6 @@ def test_dropout_leaves_out_its_part_of_the_ngrams(monkeypatch: pytest.MonkeyPat
         assert kept / all_of_them == pytest.approx(1 - dropout, abs=0.03)
 
 
-def test_progress_is_told_of_each_epoch() -> None:
-    told: list[tuple[str, int, int]] = []
-    texts, y = language(20)
-    Q = (y[:, None] == np.array(["a", "b", "c"])).astype(float)
-    learnt(small(max_iter=3), texts, Q, progress=lambda *args: told.append(args))
-    assert told == [("training", epoch, 3) for epoch in (1, 2, 3)]
-
-
-def test_probabilities_are_the_softmax_of_logits(fitted: Ngrams) -> None:
-    texts, _ = language(30, seed=2)
-    proba, logits = fitted.predict_proba(texts), fitted.predict_logits(texts)
-    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
-    np.testing.assert_allclose(np.log(proba[:, 1] / proba[:, 0]), logits[:, 1] - logits[:, 0], atol=1e-9)
-    assert (fitted.predict(texts) == fitted.classes_[proba.argmax(axis=1)]).all()
-
-
 def test_a_text_alone_is_the_text_among_others(fitted: Ngrams) -> None:
     texts = [*language(50, seed=3)[0], "", "漢"] * 25  # more than one batch of prediction
     alone = np.concatenate([fitted.predict_logits([text]) for text in texts[:52]])
@@ -200,14 +177,6 @@ def test_one_class_is_enough_to_be_sure() -> None:
 )
 def test_any_sequence_of_texts_will_do(fitted: Ngrams, texts: Any) -> None:
     np.testing.assert_array_equal(fitted.predict_logits(texts), fitted.predict_logits(["ka", "lo"]))
-
-
-def test_a_series_of_texts_will_do(fitted: Ngrams) -> None:
-    pandas = pytest.importorskip("pandas")
-    series = pandas.Series(["ka", "lo"], index=[7, 3])
-    np.testing.assert_array_equal(fitted.predict_logits(series), fitted.predict_logits(["ka", "lo"]))
-    with pytest.raises(InvalidInputError, match=r"X has shape \(2, 1\); expected a list of texts"):
-        fitted.predict(series.to_frame())
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from consilience.rows.targets import TargetRows  # noqa: E402
 from consilience.run import Run  # noqa: E402
 from consilience.scoring.ray import RayOptions  # noqa: E402
 from consilience.students import Network, ray_train, training  # noqa: E402
-from consilience.students.ray_train import Seen  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("_small_blocks"),
@@ -132,7 +131,7 @@ def test_a_training_that_does_not_move_is_told(
             return [], running
 
         def get(self, asked: Any) -> Any:
-            return Seen(signs)
+            return signs, (0, 0), None
 
         def cluster_resources(self) -> Any:
             return {"CPU": 4}

@@ -99,15 +99,6 @@ def test_a_mixed_table(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, load(tmp_path / "wards.onnx").predict_proba(frame), atol=2e-6)
 
 
-def test_named_columns_in_any_order(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(X, columns=["a", "b", "c"])
-    SoftLabelClassifier("logistic", random_state=0).fit(frame, Y).save(tmp_path / "named.onnx")
-    with serving(tmp_path / "named.onnx") as server:
-        found = softmax(as_teacher(server.url).predict_logits(frame[["c", "a", "b"]]), axis=1)
-    np.testing.assert_allclose(found, load(tmp_path / "named.onnx").predict_proba(frame), atol=2e-6)
-
-
 def test_texts(tmp_path: Path) -> None:
     texts = [f"{label} {i % 7}" for i, label in enumerate(Y)]
     model = Ngrams(n_buckets=200, dim=4, max_iter=2, random_state=0).fit(texts, Y)

@@ -51,13 +51,6 @@ def test_any_classifier_learns_soft_labels(estimator: Any) -> None:
     np.testing.assert_array_equal(proba, again.predict_scores(X))
 
 
-def test_the_users_estimator_is_left_alone() -> None:
-    X, soft = blobs()
-    estimator = LogisticRegression()
-    learnt(Classifier(estimator), X, soft)
-    assert not hasattr(estimator, "coef_")
-
-
 def test_a_class_without_soft_labels_is_named() -> None:
     X, soft = blobs()
     wide = np.hstack([soft, np.zeros((120, 1))])
@@ -176,11 +169,6 @@ def test_a_worse_refit_is_not_kept() -> None:
     assert student.collision_losses_[1] > student.collision_losses_[0] + 0.1
     assert student.estimator_.number_ == 1
     np.testing.assert_array_equal(student.predict_scores(X), plain.predict_scores(X))
-
-
-def test_a_misspelt_loss_is_named() -> None:
-    with pytest.raises(InvalidInputError, match="Did you mean 'collision'"):
-        learnt(Classifier(LogisticRegression(), loss="colision"), *ambiguous())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "collision"])

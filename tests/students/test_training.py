@@ -245,18 +245,11 @@ def test_wrong_preprocessing_is_named(preprocess: Any, says: str) -> None:
         Unifier([by_word("red", "blue")], Network(Bag, preprocess=preprocess)).fit(texts)
 
 
-def test_another_width_than_in_training_is_named() -> None:
-    student = Network(Bag, preprocess=lambda rows: tokenize(rows)[:, : len(rows)], max_iter=1)
-    unified = Unifier([by_word("red", "blue"), by_word("red", "green")], student, random_state=0).fit(texts)
-    with pytest.raises(InvalidInputError, match="Let preprocess pad or cut rows to one length"):
-        unified.predict(texts[:2])
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"device": "cuda:7"}, r"device='cuda:7' is not there: torch finds 'cpu'.* on this machine"),
-        ({"device": "gpu"}, "device='gpu' is no device of torch. This machine has 'cpu'"),
+        ({"device": "cuda:7"}, r"device='cuda:7' is no device of torch on this machine, which has cpu"),
+        ({"device": "gpu"}, "device='gpu' is no device of torch on this machine, which has cpu"),
         ({"precision": "half"}, "precision='half' is unknown"),
         ({"num_workers": -1}, "num_workers=-1 must be"),
     ],

@@ -31,8 +31,9 @@ from consilience.kernels.collision.entropy import (
 from consilience.kernels.held_out import held_out_folds
 from consilience.kernels.linear_model import LinearFit, column_moments, linear_logits, minimise_linear
 from consilience.run import Run, resolve_run
-from consilience.students.classifier import FittedClassifier, encoder_of, read_soft_labels
+from consilience.students.classifier import FittedClassifier
 from consilience.students.make import make_student
+from consilience.students.student import encoder_of, read_soft_labels
 
 # logits and targets (n, K) -> (losses (n,), their gradient (n, K))
 RowLoss = Callable[[Floats, Floats], tuple[Floats, Floats]]

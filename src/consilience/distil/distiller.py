@@ -10,10 +10,9 @@ import numpy as np
 from consilience._progress import part_of
 from consilience._validation import as_random_state
 from consilience.distil.losses import DistilOptions, LabelsOnly, Loss, Own
-from consilience.distil.targets import Follower, Targets
+from consilience.distil.targets import AllRows, Follower, Targets, train
 from consilience.distil.teacher_check import Folds, TeacherCheck, check_teacher, score_weights
 from consilience.distil.teacher_signal import Task, TeacherSignal, make_signal
-from consilience.distil.training import AllRows, train
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError, warn
 from consilience.kernels.arrays import Floats
 from consilience.labels.reader import LabelCodes, read_labels
@@ -21,8 +20,9 @@ from consilience.rows import Rows, as_rows, rows_that_fit
 from consilience.run import Run, resolve_run
 from consilience.scoring.blocks import observe
 from consilience.scoring.store import with_open_cache
-from consilience.students.classifier import Origin, StudentClassifier, encoder_of, timed
+from consilience.students.classifier import Origin, StudentClassifier, timed
 from consilience.students.make import make_student
+from consilience.students.student import encoder_of
 from consilience.teachers import Teacher
 from consilience.teachers.given import OpenedTeachers, open_teachers
 

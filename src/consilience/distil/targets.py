@@ -1,25 +1,33 @@
-"""What students learn of teachers by each loss, as columns beside the labels, or mixed into them.
+"""What students learn of teachers by each loss, as columns beside the labels or mixed into them, and how.
 
-A new loss is a class in `consilience.distil.losses` and one or two entries of the tables here.
+A new loss is a class in `consilience.distil.losses` and a case of `network_targets`, or of `soft_label`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from consilience._progress import part_of
 from consilience._words import shorten
-from consilience.distil.losses import KD, RKD, FitNet, Loss, Own, Refilled, Sinkhorn
+from consilience.distil.losses import KD, RKD, FitNet, Own, Refilled, Sinkhorn
 from consilience.distil.teacher_signal import Task, TeacherSignal
-from consilience.exceptions import InvalidInputError
+from consilience.exceptions import CoverageWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.transport.centres import centre_distances, class_means
-from consilience.teachers import Observed
+from consilience.rows import Rows, new_array
+from consilience.rows.targets import ROW_VISITS, TargetRows
+from consilience.run import Run
+from consilience.scoring.blocks import Asked, digests_of, placed
+from consilience.scoring.store import as_store
+from consilience.teachers import Observed, Teacher
 from consilience.transport.centres import features
 
 if TYPE_CHECKING:
@@ -27,6 +35,8 @@ if TYPE_CHECKING:
 
     from consilience.nn.distillation import CrossTaskLoss
 
+# A network gets at least this many steps of the optimiser, however few the rows.
+MIN_STEPS = 800
 Columns = Callable[[Observed], Floats]
 """From what a teacher said of some rows to columns (n, e)."""
 
@@ -60,16 +70,6 @@ class Target(NamedTuple):
     of: Literal["logits", "features"] = "logits"
 
 
-def make_targets(follower: Follower, task: Task, scores: str) -> list[Target]:
-    """Return what a student learns of a teacher; `scores` is "logits" for networks, else "probabilities"."""
-    signal, weight = follower.signal, follower.weight
-    loss = signal.loss
-    if scores == "probabilities":
-        return [SOFT_LABELS[type(loss)](signal, task, weight)]
-    found = NETWORK_TARGETS[type(loss)](signal, task)
-    return [target._replace(weight=weight * target.weight) for target in found]
-
-
 @dataclass(frozen=True)
 class Targets:
     """What a student learns of every row.
@@ -98,7 +98,13 @@ class Targets:
     @classmethod
     def of(cls, task: Task, followers: Sequence[Follower], scores: str) -> Targets:
         """Find what a student learns that gives `scores`, "logits" or "probabilities"."""
-        made = [make_targets(follower, task, scores) for follower in followers]
+        made = []
+        for _, signal, weight, _ in followers:
+            if scores == "probabilities":
+                made.append([soft_label(signal, task, weight)])
+            else:
+                parts = network_targets(signal, task)
+                made.append([part._replace(weight=weight * part.weight) for part in parts])
         firsts = [follower.signal.observed.take(slice(0, 1)) for follower in followers]
         widths = [
             [0 if target.loss is None else target.columns(first).shape[1] for target in own]
@@ -146,85 +152,43 @@ class Targets:
         return CrossTaskLoss(self.n_classes, terms, labelled)
 
 
-def _sinkhorn_targets(signal: TeacherSignal, task: Task) -> list[Target]:
+def network_targets(signal: TeacherSignal, task: Task) -> list[Target]:
+    """Return what a network learns of a teacher, at a weight of 1."""
     from consilience.nn import SinkhornLoss
+    from consilience.nn.distillation import FitNetLoss, FunctionLoss, KDLoss, RelationLoss, RKDLoss
 
-    loss = SinkhornLoss(
-        signal.shifted_cost(),
-        signal.epsilon,
-        signal.temperature,
-        regularizer=signal.loss.regularizer,
-        tol=1e-4,
-    )
-    loss.adjustable = ("epsilon",)  # a distiller has no other option for it
-    return [Target(_logits, signal.strength, loss)]
+    heat, epsilon, loss = signal.temperature, signal.epsilon, signal.loss
 
+    def logits(seen: Observed) -> Floats:
+        return seen.logits
 
-def _sinkhorn_label(signal: TeacherSignal, task: Task, weight: float) -> Target:
-    def labels(seen: Observed) -> Floats:
-        return signal.student_labels(signal.transported_labels(seen.logits))
-
-    return Target(labels, signal.label_weight(weight))
-
-
-def _kd_targets(signal: TeacherSignal, task: Task) -> list[Target]:
-    from consilience.nn.distillation import KDLoss
-
-    return [Target(_matched_logits(signal, task.classes), 1.0, KDLoss(signal.temperature))]
-
-
-def _kd_label(signal: TeacherSignal, task: Task, weight: float) -> Target:
-    matched = _matched_logits(signal, task.classes)
-    return Target(lambda seen: np.asarray(softmax(matched(seen), axis=1)), weight / signal.temperature**2)
-
-
-def _rkd_targets(signal: TeacherSignal, task: Task) -> list[Target]:
-    from consilience.nn.distillation import RKDLoss
-
-    return [Target(_standard_embeddings(signal), 1.0, RKDLoss(), of="features")]
-
-
-def _fitnet_targets(signal: TeacherSignal, task: Task) -> list[Target]:
-    from consilience.nn.distillation import FitNetLoss
-
+    if isinstance(loss, Sinkhorn):
+        distance = SinkhornLoss(signal.shifted_cost(), epsilon, heat, regularizer=loss.regularizer, tol=1e-4)
+        distance.adjustable = ("epsilon",)  # a distiller has no other option for it
+        return [Target(logits, signal.strength, distance)]
+    if isinstance(loss, Own):
+        return [Target(logits, 1.0, FunctionLoss(loss.function, signal.shifted_cost(), epsilon, heat))]
+    if isinstance(loss, KD):
+        return [Target(_matched_logits(signal, task.classes), 1.0, KDLoss(heat))]
     width = features(signal.observed).shape[1]
-    return [Target(_standard_embeddings(signal), 1.0, FitNetLoss(width), of="features")]
+    compared: nn.Module = RKDLoss() if isinstance(loss, RKD) else RelationLoss()
+    if isinstance(loss, FitNet):
+        compared = FitNetLoss(width)
+    found = [Target(_standard_embeddings(signal), 1.0, compared, of="features")]
+    if isinstance(loss, Refilled):
+        found.append(Target(_nearest_mean_logits(signal, task), 1.0, KDLoss(heat)))
+    return found
 
 
-def _refilled_targets(signal: TeacherSignal, task: Task) -> list[Target]:
-    from consilience.nn.distillation import KDLoss, RelationLoss
-
-    return [
-        Target(_standard_embeddings(signal), 1.0, RelationLoss(), of="features"),
-        Target(_nearest_mean_logits(signal, task), 1.0, KDLoss(signal.temperature)),
-    ]
-
-
-def _own_targets(signal: TeacherSignal, task: Task) -> list[Target]:
-    from consilience.nn.distillation import FunctionLoss
-
-    loss = FunctionLoss(signal.loss.function, signal.shifted_cost(), signal.epsilon, signal.temperature)
-    return [Target(_logits, 1.0, loss)]
-
-
-NETWORK_TARGETS: dict[type[Loss], Callable[[TeacherSignal, Task], list[Target]]] = {
-    Sinkhorn: _sinkhorn_targets,
-    KD: _kd_targets,
-    RKD: _rkd_targets,
-    FitNet: _fitnet_targets,
-    Refilled: _refilled_targets,
-    Own: _own_targets,
-}
-"""What a network learns by each loss, at a weight of 1."""
-SOFT_LABELS: dict[type[Loss], Callable[[TeacherSignal, Task, float], Target]] = {
-    Sinkhorn: _sinkhorn_label,
-    KD: _kd_label,
-}
-"""What a scikit-learn student learns."""
-
-
-def _logits(seen: Observed) -> Floats:
-    return seen.logits
+def soft_label(signal: TeacherSignal, task: Task, weight: float) -> Target:
+    """Return what a scikit-learn student learns of a teacher: soft labels, and what they count."""
+    if isinstance(signal.loss, KD):
+        matched = _matched_logits(signal, task.classes)
+        return Target(lambda seen: np.asarray(softmax(matched(seen), axis=1)), weight / signal.temperature**2)
+    return Target(
+        lambda seen: signal.student_labels(signal.transported_labels(seen.logits)),
+        signal.label_weight(weight),
+    )
 
 
 def _matched_logits(signal: TeacherSignal, classes: NDArray[Any]) -> Columns:
@@ -269,3 +233,110 @@ def _nearest_mean_logits(signal: TeacherSignal, task: Task) -> Columns:
     rows = np.flatnonzero(labelled & ~np.isnan(E[:, 0]))
     own = float(squares(E[rows])[np.arange(len(rows)), task.codes[rows]].mean())
     return lambda seen: -squares(features(seen)) / (own if own > 0 else 1.0)
+
+
+class AllRows(NamedTuple):
+    """All rows to learn from.
+
+    Attributes
+    ----------
+    rows : Rows
+    codes : (n,) array of int
+        Positions of the labels; -1 for rows without one.
+    as_seen : callable
+        From rows to what the student sees of them.
+    observed : bool
+        Whether the signals of teachers have the answers to all rows, so that none is asked again.
+    """
+
+    rows: Rows
+    codes: NDArray[np.intp]
+    as_seen: Callable[[Any], Any]
+    observed: bool
+
+
+def train(
+    student: Any, targets: Targets, everything: AllRows, teachers: Sequence[Teacher], run: Run, *, own: bool
+) -> None:
+    """Fit the student to all rows by passes over them.
+
+    Parameters
+    ----------
+    student : unfitted student
+    targets : Targets
+    everything : AllRows
+    teachers : sequence of Teacher
+        All of them, also those that are not followed.
+    run : Run
+    own : bool
+        Whether the student has options of training of its own.
+    """
+    rows, codes, as_seen, _ = everything
+    goals = new_array((len(rows), targets.n_columns), run)
+    used, digest = codes >= 0, blake2b(digest_size=16)
+    for part, said in _answers(targets.followers, everything, teachers, run):
+        for follower, seen in zip(targets.followers, said, strict=True):
+            used[part] |= follower.rows(codes[part], seen)
+        goals[part] = targets.columns(codes[part], said)
+        digest.update(np.ascontiguousarray(goals[part], dtype=np.float32).data)
+    if not used.all() and teachers:
+        warn(
+            CoverageWarning(
+                f"{np.count_nonzero(~used)} rows without a label are not used: no teacher that is used "
+                "answered them."
+            )
+        )
+    if student.scores == "probabilities":
+        mass = goals.sum(axis=1)
+        for i in range(rows.n_blocks):
+            part = rows.rows_of(i)
+            goals[part] /= np.maximum(mass[part, None], np.finfo(np.float32).tiny)
+        learnt = TargetRows(rows, goals, mass / mass.max(), used, as_seen)
+        student.learn(learnt, np.ones(targets.n_classes), run=run)
+        return
+    learnt = TargetRows(rows, goals, None, used, as_seen)
+    if not own:
+        student.set_params(**training_options(learnt.n_rows))
+    student.learn(
+        learnt,
+        run=run,
+        key=digest.hexdigest(),
+        n_classes=targets.n_classes,
+        criterion=targets.criterion(float((codes >= 0).sum() / learnt.n_rows)),
+    )
+
+
+def training_options(rows: int) -> dict[str, Any]:
+    """Return how a network is trained on so many rows.
+
+    Few rows in large batches would give too few steps; of very many, it sees `ROW_VISITS`. Nothing is held
+    out: every label is needed.
+    """
+    batch = min(128, max(16, rows // 10))
+    epochs = max(30, math.ceil(MIN_STEPS / math.ceil(rows / batch)))
+    passes = epochs if rows * epochs <= ROW_VISITS else None
+    return {"batch_size": batch, "max_iter": passes, "patience": None, "validation_fraction": 0.0}
+
+
+def _answers(
+    followers: Sequence[Follower], everything: AllRows, teachers: Sequence[Teacher], run: Run
+) -> Iterator[tuple[slice, list[Observed]]]:
+    """Yield the positions of some rows, and what the teacher of each follower says of them."""
+    rows = everything.rows
+    if everything.observed or not followers:
+        for number in range(rows.n_blocks):
+            part = rows.rows_of(number)
+            yield part, [follower.signal.observed.take(part) for follower in followers]
+        return
+    store, places = as_store(run.cache, run.cache_limit), sorted({one.place for one in followers})
+    asked = {}
+    for place in places:
+        with placed(place, len(teachers)):
+            asked[place] = Asked(teachers[place], rows, run, store, embeddings=True)
+    for block in rows.blocks():
+        seen, digests = {}, digests_of(block, [*asked.values()])
+        report = part_of(run.report, block.number, rows.n_blocks)
+        for i, place in enumerate(places):
+            with placed(place, len(teachers)):
+                seen[place] = asked[place].observe(block, digests, part_of(report, i, len(places)))
+        yield block.rows, [seen[follower.place] for follower in followers]

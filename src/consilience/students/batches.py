@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from consilience.rows.tables import as_values
 from consilience._validation import n_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
+from consilience.rows.tables import as_values
 from consilience.rows.targets import (
     BUFFER_SHARE,
     SAMPLED,
@@ -239,14 +239,9 @@ class ShuffledBatches:
                 batch_size=None,
                 sampler=order,
                 num_workers=self.num_workers,
-                collate_fn=_as_is,
                 generator=torch.Generator().manual_seed(seed),
             )
         )
-
-
-def _as_is(batch: Any) -> Any:
-    return batch
 
 
 def _tensor_of(rows: TargetRows, block: int, X: Any, preprocess: Preprocess | None) -> Tensor:

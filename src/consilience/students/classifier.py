@@ -18,7 +18,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from consilience._validation import (
     check_choice,
-    check_distributions,
     check_fitted,
     check_temperature,
     n_rows,
@@ -30,12 +29,12 @@ from consilience.inspect.evaluate import evaluate, score
 from consilience.inspect.report import report
 from consilience.kernels.arrays import Floats
 from consilience.kernels.linear_model import inverse, sharpen
-from consilience.labels import class_list, read_labels
 from consilience.rows import as_rows
 from consilience.rows.tables import as_values, column_names, columns_of, in_order, is_table
 from consilience.rows.targets import TargetRows
 from consilience.run import Run, resolve_run
 from consilience.students.make import encodes, make_student, needs_encoding
+from consilience.students.student import encoder_of, read_soft_labels
 from consilience.students.table import TableEncoder
 from consilience.students.trees import Boosting
 from consilience.teachers import Teacher
@@ -342,50 +341,3 @@ class SoftLabelClassifier(StudentClassifier):
     def _origin(self) -> Origin:
         about = {"temperature": f"{self._temperature:g}"}
         return Origin(f"Trained on soft labels of {len(self.classes_)} classes.", about)
-
-
-def read_soft_labels(y: Any, classes: Any) -> tuple[NDArray[Any], Floats]:
-    """Return class names (L,) and soft labels (n, L), with NaN in rows without a label.
-
-    Parameters
-    ----------
-    y : (n, L) array of soft labels, or (n,) sequence of labels
-        Soft labels are checked: not negative, and rows sum to 1. Labels become rows of zeros and a one.
-    classes : (L,) sequence, optional
-        The names of the columns; by default 0 to L - 1, or the labels that occur.
-
-    Examples
-    --------
-    >>> read_soft_labels([[0.9, 0.1], [0.2, 0.8]], ["cat", "dog"])[0].tolist()
-    ['cat', 'dog']
-    >>> read_soft_labels(["dog", "cat", None], None)[1].tolist()
-    [[0.0, 1.0], [1.0, 0.0], [nan, nan]]
-    """
-    if not _is_table(y):
-        names, codes = read_labels(y, classes=classes)
-        hard = np.eye(len(names))[codes]
-        hard[codes < 0] = np.nan
-        return names, hard
-    soft = check_distributions("y", y)
-    if classes is None:
-        return np.arange(soft.shape[1]), soft
-    listed = class_list(classes)
-    if len(listed) != soft.shape[1]:
-        raise InvalidInputError(
-            f"There are {len(listed)} classes for {soft.shape[1]} columns of soft labels."
-        )
-    return np.asarray(listed), soft
-
-
-def _is_table(y: Any) -> bool:
-    """Tell whether y has several columns, as soft labels do."""
-    try:
-        shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
-    except ValueError:  # rows of different lengths, which are no soft labels either
-        return True
-    return len(shape) == 2 and shape[1] > 1
-
-
-def encoder_of(classes: NDArray[Any]) -> Callable[[Any], NDArray[Any]]:
-    """Return the function from labels to positions in `classes`."""
-    return lambda y: read_labels(y, classes=classes, where="y of validation")[1]

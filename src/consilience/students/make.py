@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.base import clone
 
+from consilience import students
 from consilience._optional import installed, is_instance_of
 from consilience._validation import check_choice, take_rows
 from consilience._words import counted
@@ -19,30 +19,15 @@ from consilience.rows.images import differ_in_size
 from consilience.rows.tables import has_missing, is_numeric, is_table, quoted
 from consilience.run import Run
 from consilience.scoring.ray import engine_options
-from consilience.students.logistic import Logistic
-from consilience.students.student import Classifier, Mlp, Student, student_name
-from consilience.students.trees import Boosting, Forest
+from consilience.students.student import Classifier, Student, student_name
 
-
-def _network() -> Any:
-    from consilience.students.network import Network
-
-    return Network()
-
-
-def _ngrams() -> Any:
-    from consilience.students.ngrams import Ngrams
-
-    return Ngrams()
-
-
-NAMES: dict[str, Callable[[], Any]] = {
-    "torch": _network,
-    "logistic": Logistic,
-    "forest": Forest,
-    "boosting": Boosting,
-    "mlp": Mlp,
-    "ngrams": _ngrams,
+NAMES = {
+    "torch": "Network",
+    "logistic": "Logistic",
+    "forest": "Forest",
+    "boosting": "Boosting",
+    "mlp": "Mlp",
+    "ngrams": "Ngrams",
 }
 """What a short name stands for."""
 
@@ -88,16 +73,16 @@ def as_student(student: Any, X: Any = None) -> Any:
     if isinstance(student, str):
         check_choice("student", student, NAMES)
         if student == "torch" and differ_in_size(X):
-            return _image_student()
-        return NAMES[student]()
+            from consilience.students.modules import VGG4
+
+            return students.Network(VGG4, preprocess=ImagePreprocess(32, mean=0.5, std=0.25))
+        return getattr(students, NAMES[student])()
     if isinstance(student, type) and (hasattr(student, "predict_proba") or issubclass(student, Student)):
         raise InvalidInputError(f"student is the class {student.__name__}; give an instance of it.")
     if isinstance(student, Student):
         return clone(student)
     if is_instance_of(student, "torch.nn", "Module") or (callable(student) and not hasattr(student, "fit")):
-        from consilience.students.network import Network
-
-        return Network(student)
+        return students.Network(student)
     learns_soft_labels = hasattr(student, "fit_soft_labels")
     if not hasattr(student, "fit") and not learns_soft_labels:
         raise InvalidInputError(
@@ -121,7 +106,7 @@ def named_student(name: str) -> Any:
     'RandomForestClassifier'
     """
     check_choice("student", name, ("logistic", "forest", "boosting", "mlp"))
-    return NAMES[name]().for_labels()
+    return getattr(students, NAMES[name])().for_labels()
 
 
 def is_torch_student(student: Any) -> bool:
@@ -241,14 +226,6 @@ def _has_texts(values: NDArray[Any]) -> bool:
     if values.dtype.kind != "O":
         return values.dtype.kind in "UST"
     return any(isinstance(cell, str) for cell in values[:100].flat)
-
-
-def _image_student() -> Any:
-    """Return the network that learns from images of several sizes, if the user names no other."""
-    from consilience.students import Network
-    from consilience.students.modules import VGG4
-
-    return Network(VGG4, preprocess=ImagePreprocess(32, mean=0.5, std=0.25))
 
 
 def holds_texts(X: Any) -> bool:

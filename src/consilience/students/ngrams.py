@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,20 +40,11 @@ from consilience.rows.targets import (
     windows,
 )
 from consilience.run import Run, resolve_run
-from consilience.students.classifier import read_soft_labels
 from consilience.students.options import NgramsOptions
-from consilience.students.student import Student
+from consilience.students.student import Student, read_soft_labels
 
 PASSES = 10
 """The passes of a classifier that does not say how many."""
-
-
-class Batch(NamedTuple):
-    """Some of the packed texts, by their numbers, and what to learn about them."""
-
-    packed: Packed
-    rows: NDArray[np.intp]
-    targets: NDArray[np.float32]  # (n, L): soft labels times all weights
 
 
 class Ngrams(ClassifierMixin, Student, NgramsOptions, BaseEstimator):
@@ -136,12 +127,12 @@ class Ngrams(ClassifierMixin, Student, NgramsOptions, BaseEstimator):
             for epoch in range(epochs.total):
                 loss, mass = 0.0, 0.0
                 while done < epochs.end(epoch, epochs.n_rows):
-                    batch = next(batches)
-                    ids, bounds = self._ngrams(batch, reading, random)
+                    texts, goals = next(batches)
+                    ids, bounds = self._ngrams(texts, reading, random)
                     lr = max(0.0, self.lr * (1 - done / total))
-                    loss += descent.step(ids, bounds, batch.targets, lr, self.loss == "collision")
-                    mass += float(batch.targets.sum())
-                    done += len(batch.rows)
+                    loss += descent.step(ids, bounds, goals, lr, self.loss == "collision")
+                    mass += float(goals.sum())
+                    done += len(goals)
                 self.losses_.append(loss / max(mass, np.finfo(float).tiny))
                 self._check_loss()
                 run.report("training", epoch + 1, epochs.total)
@@ -252,7 +243,7 @@ class Ngrams(ClassifierMixin, Student, NgramsOptions, BaseEstimator):
         reading: Reading,
         random: np.random.Generator,
         memory: int,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[tuple[Packed, NDArray[np.float32]]]:
         """Yield batches of texts in random order, pass after pass, without end."""
         scale, size = _row_scale(rows, int(random.integers(2**31))), int(self.batch_size)
 
@@ -271,11 +262,10 @@ class Ngrams(ClassifierMixin, Student, NgramsOptions, BaseEstimator):
                 order = random.permutation(len(targets))
                 for start in range(0, len(order), size):
                     chosen = order[start : start + size]
-                    yield Batch(packed, chosen, targets[chosen])
+                    yield Packed(*take_texts(*packed, chosen)), targets[chosen]
 
-    def _ngrams(self, batch: Batch, reading: Reading, random: np.random.Generator) -> tuple[Ids, Bounds]:
+    def _ngrams(self, texts: Packed, reading: Reading, random: np.random.Generator) -> tuple[Ids, Bounds]:
         """Return the n-grams of some texts, after dropout."""
-        texts = take_texts(*batch.packed, batch.rows)
         ids, bounds = hash_ngrams(*texts, *reading.ngram_range, int(self.n_buckets))
         if self.dropout:
             keep = random.random(len(ids), dtype=np.float32) >= self.dropout

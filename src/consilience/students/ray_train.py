@@ -12,7 +12,8 @@ import os
 import tempfile
 import time
 from contextlib import suppress
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -47,29 +48,6 @@ _POLL = 0.5  # seconds between two looks at the keeper
 _BEAT = 2.0  # seconds between two signs of life of a worker
 
 
-class Job(NamedTuple):
-    """What every worker is sent."""
-
-    student: Network
-    rows: TargetRows
-    n_classes: int
-    criterion: nn.Module
-    memory: int
-    seed: int
-    key: str
-    folder: str
-    interval: float
-
-
-class Seen(NamedTuple):
-    """What the keeper says: how many signs of life there were, epochs done and in all, and what failed."""
-
-    signs: int = 0
-    epoch: int = 0
-    total: int = 0
-    error: ConsilienceError | None = None
-
-
 def learn_on_ray(
     student: Network, rows: TargetRows, n_classes: int, criterion: nn.Module, run: Run, key: str
 ) -> None:
@@ -84,7 +62,16 @@ def learn_on_ray(
         Workers died more than `RESTARTS` times, or nothing moved for ``timeout`` seconds.
     """
     require("ray.train.torch", extra="ray", purpose="Training on Ray")
-    _check(student, criterion)
+    if student.callbacks:
+        raise InvalidInputError(
+            "The student has callbacks, which Ray Train would call in every worker. Leave them out, or train "
+            "in one process, without train_workers."
+        )
+    if any(weight.requires_grad for weight in criterion.parameters()):
+        raise InvalidInputError(
+            "The loss has weights of its own, which Ray Train does not average over workers. Train in one "
+            "process, without train_workers."
+        )
     options, seed, memory = engine_options(run), student.seed(), memory_budget(run)
     workers = _workers(options, rows)
     plan = plan_training(student, rows, memory, seed, 0, workers)  # tells what is wrong before workers start
@@ -96,9 +83,8 @@ def learn_on_ray(
             None if folder is None else folder.absolute()
         )
         sent = rows.sent(lambda source: sent_to_ray(ray, source))
-        kept = ray.put(
-            Job(student, sent, n_classes, criterion, memory, seed, key, os.getcwd(), training.INTERVAL)
-        )
+        made = {"n_classes": n_classes, "criterion": criterion, "memory": memory, "seed": seed, "key": key}
+        kept = ray.put(partial(_train, student, sent, **made, folder=os.getcwd(), interval=training.INTERVAL))
         gpu = torch.device(student.device).type == "cuda"
         # in a process of its own: there it can be ended, and its workers with it
         running = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=here)(_run_trainer).remote(
@@ -125,7 +111,8 @@ class Keeper:
     """
 
     def __init__(self, folder: StoragePath | None) -> None:
-        self._file, self._content, self._seen = Checkpoint(folder, {}), b"", Seen()
+        self._file, self._content = Checkpoint(folder, {}), b""
+        self._signs, self._epoch, self._error = 0, (0, 0), None
         with suppress(OSError, StorageError):
             self._content = self._file.load()
 
@@ -138,32 +125,18 @@ class Keeper:
         self._content = content
         self._file.store(content)
 
-    def sign(self, epoch: int | None = None, total: int = 0) -> None:
-        """Note that a worker lives, and how many epochs are done."""
-        self._seen = self._seen._replace(signs=self._seen.signs + 1)
-        if epoch is not None:
-            self._seen = self._seen._replace(epoch=epoch, total=total)
+    def sign(self, *epoch: int) -> None:
+        """Note that a worker lives, and how many epochs are done, of how many."""
+        self._signs += 1
+        self._epoch = epoch or self._epoch  # type: ignore[assignment]
 
-    def fail(self, error: ConsilienceError) -> None:
+    def fail(self, error: Any) -> None:
         """Note an error that starting again would not mend; the first counts."""
-        self._seen = self._seen._replace(error=self._seen.error or error)
+        self._error = self._error or error
 
-    def seen(self) -> Seen:
-        """Return what is known."""
-        return self._seen
-
-
-def _check(student: Network, criterion: nn.Module) -> None:
-    if student.callbacks:
-        raise InvalidInputError(
-            "The student has callbacks, which Ray Train would call in every worker. Leave them out, or train "
-            "in one process, without train_workers."
-        )
-    if any(weight.requires_grad for weight in criterion.parameters()):
-        raise InvalidInputError(
-            "The loss has weights of its own, which Ray Train does not average over workers. Train in one "
-            "process, without train_workers."
-        )
+    def seen(self) -> tuple[int, tuple[int, int], ConsilienceError | None]:
+        """Return the signs of life so far, the epochs done and in all, and what failed."""
+        return self._signs, self._epoch, self._error
 
 
 def _workers(options: RayOptions, rows: TargetRows) -> int:
@@ -178,16 +151,17 @@ def _workers(options: RayOptions, rows: TargetRows) -> int:
 
 def _wait(ray: Any, running: Any, keeper: Any, options: RayOptions, workers: int, progress: Progress) -> Any:
     """Wait for the training; raise if a worker met an error of ours, or if nothing moves."""
-    last, moved = Seen(), time.monotonic()
+    signs, epoch, moved = 0, (0, 0), time.monotonic()
     while True:
         done, _ = ray.wait([running], timeout=_POLL)
-        seen: Seen = ray.get(keeper.seen.remote())
-        if seen.error is not None:
-            raise seen.error
-        if seen.epoch != last.epoch:
-            progress("training", seen.epoch, seen.total)
-        if seen.signs != last.signs:
-            last, moved = seen, time.monotonic()
+        before = signs, epoch
+        signs, epoch, error = ray.get(keeper.seen.remote())
+        if error is not None:
+            raise error
+        if epoch != before[1]:
+            progress("training", *epoch)
+        if signs != before[0]:
+            moved = time.monotonic()
         if done:
             try:
                 return ray.get(running)
@@ -199,9 +173,9 @@ def _wait(ray: Any, running: Any, keeper: Any, options: RayOptions, workers: int
                     "goes on from the last checkpoint, if a cache was given."
                 ) from error
         still = time.monotonic() - moved
-        if still > (options.timeout if last.signs else max(options.timeout, START_SECONDS)):
+        if still > (options.timeout if signs else max(options.timeout, START_SECONDS)):
             what = "workers have started, and took no step"
-            if not last.signs:
+            if not signs:
                 what = f"it needs {workers} workers with a processor each, and {offer(ray)}"
             raise ScoringError(
                 f"Training on Ray has not moved for {still:.0f} seconds (timeout {options.timeout:g}): "
@@ -226,7 +200,7 @@ def _run_trainer(kept: list[Any], keeper: Any, workers: int, gpu: bool) -> Any:
     with tempfile.TemporaryDirectory() as storage:  # for Ray's own notes; our checkpoints are the keeper's
         result = TorchTrainer(
             _train_share,
-            train_loop_config={"job": kept[0], "keeper": keeper},
+            train_loop_config={"work": kept[0], "keeper": keeper},
             scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu),
             run_config=RunConfig(storage_path=storage, failure_config=FailureConfig(max_failures=RESTARTS)),
         ).fit()
@@ -239,7 +213,7 @@ def _train_share(settings: dict[str, Any]) -> Any:
 
     keeper = settings["keeper"]
     try:
-        return _train(ray.get(settings["job"]), keeper)
+        return ray.get(settings["work"])(keeper=keeper)
     except ConsilienceError as error:
         ray.get(keeper.fail.remote(error))
         raise
@@ -250,18 +224,30 @@ def _train_share(settings: dict[str, Any]) -> Any:
         raise
 
 
-def _train(job: Job, keeper: Any) -> tuple[bytes, list[dict[str, Any]]] | None:
+def _train(
+    student: Network,
+    rows: TargetRows,
+    *,
+    n_classes: int,
+    criterion: nn.Module,
+    memory: int,
+    seed: int,
+    key: str,
+    folder: str,
+    interval: float,
+    keeper: Any,
+) -> tuple[bytes, list[dict[str, Any]]] | None:
     from ray.train import get_context
     from ray.train.torch import prepare_model
 
     keeper.sign.remote()
     with suppress(OSError):  # another machine may not have it
-        os.chdir(job.folder)
-    place, student, told = get_context().get_world_rank(), job.student, time.monotonic()
-    plan = plan_training(student, job.rows, job.memory, job.seed, place, get_context().get_world_size())
-    identity = identity_of(student, plan, job.seed, job.criterion, job.key)
+        os.chdir(folder)
+    place, told = get_context().get_world_rank(), time.monotonic()
+    plan = plan_training(student, rows, memory, seed, place, get_context().get_world_size())
+    identity = identity_of(student, plan, seed, criterion, key)
     # the buffers of workers differ, and the first one's checkpoint is for all
-    identity["rows"] = [job.rows.n_rows, job.rows.n_columns, *plan.rows.shape[1:], job.memory]
+    identity["rows"] = [rows.n_rows, rows.n_columns, *plan.rows.shape[1:], memory]
 
     def live(*_: Any) -> None:
         nonlocal told
@@ -273,12 +259,10 @@ def _train(job: Job, keeper: Any) -> tuple[bytes, list[dict[str, Any]]] | None:
         if place == 0:
             keeper.sign.remote(done, total)
 
-    job.criterion.register_forward_hook(live)
-    with student.training(
-        plan, job.seed, job.n_classes, job.criterion, wrap=prepare_model, agree=_agreed
-    ) as trainer:
-        torch.default_generator.manual_seed(job.seed + place)  # each worker drops out other units
-        trainer.run(tell, SharedCheckpoint(identity, keeper, job.interval))
+    criterion.register_forward_hook(live)
+    with student.training(plan, seed, n_classes, criterion, wrap=prepare_model, agree=_agreed) as trainer:
+        torch.default_generator.manual_seed(seed + place)  # each worker drops out other units
+        trainer.run(tell, SharedCheckpoint(identity, keeper, interval))
     weights = io.BytesIO()
     torch.save(student.module_.state_dict(), weights)  # as bytes, since Ray Train returns no tensors
     return None if place else (weights.getvalue(), student.history_)

@@ -16,13 +16,14 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import has_fit_parameter
 
-from consilience._validation import as_random_state, check_fitted, take_rows
+from consilience._validation import as_random_state, check_distributions, check_fitted, take_rows
 from consilience._words import shorten, size_text
 from consilience.exceptions import ConsilienceError, CoverageWarning, InvalidInputError, warn
 from consilience.files.export import sklearn_to_onnx
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.held_out import resample, thin
 from consilience.kernels.linear_model import targets
+from consilience.labels import class_list, read_labels
 from consilience.options import anything, option
 from consilience.rows import Rows, memory_budget
 from consilience.rows.targets import TargetRows
@@ -281,7 +282,7 @@ class Classifier(WeightedStudent):
     --------
     >>> from sklearn.naive_bayes import GaussianNB
     >>> Classifier(GaussianNB(), min_label=0.05)
-    Classifier(estimator=GaussianNB(), min_label=0.05)
+    Classifier(min_label=0.05, estimator=GaussianNB())
     """
 
     learns_from = "anything"
@@ -436,3 +437,50 @@ def warn_of_missing(occurs: NDArray[np.bool_]) -> None:
                 remedy="min_label",
             )
         )
+
+
+def read_soft_labels(y: Any, classes: Any) -> tuple[NDArray[Any], Floats]:
+    """Return class names (L,) and soft labels (n, L), with NaN in rows without a label.
+
+    Parameters
+    ----------
+    y : (n, L) array of soft labels, or (n,) sequence of labels
+        Soft labels are checked: not negative, and rows sum to 1. Labels become rows of zeros and a one.
+    classes : (L,) sequence, optional
+        The names of the columns; by default 0 to L - 1, or the labels that occur.
+
+    Examples
+    --------
+    >>> read_soft_labels([[0.9, 0.1], [0.2, 0.8]], ["cat", "dog"])[0].tolist()
+    ['cat', 'dog']
+    >>> read_soft_labels(["dog", "cat", None], None)[1].tolist()
+    [[0.0, 1.0], [1.0, 0.0], [nan, nan]]
+    """
+    if not _is_table(y):
+        names, codes = read_labels(y, classes=classes)
+        hard = np.eye(len(names))[codes]
+        hard[codes < 0] = np.nan
+        return names, hard
+    soft = check_distributions("y", y)
+    if classes is None:
+        return np.arange(soft.shape[1]), soft
+    listed = class_list(classes)
+    if len(listed) != soft.shape[1]:
+        raise InvalidInputError(
+            f"There are {len(listed)} classes for {soft.shape[1]} columns of soft labels."
+        )
+    return np.asarray(listed), soft
+
+
+def _is_table(y: Any) -> bool:
+    """Tell whether y has several columns, as soft labels do."""
+    try:
+        shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+    except ValueError:  # rows of different lengths, which are no soft labels either
+        return True
+    return len(shape) == 2 and shape[1] > 1
+
+
+def encoder_of(classes: NDArray[Any]) -> Callable[[Any], NDArray[Any]]:
+    """Return the function from labels to positions in `classes`."""
+    return lambda y: read_labels(y, classes=classes, where="y of validation")[1]

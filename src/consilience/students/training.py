@@ -20,7 +20,7 @@ from consilience.files.storage import StoragePath
 from consilience.kernels.compiled import OneThread
 from consilience.run import Run
 from consilience.scoring.store import as_store
-from consilience.students.batches import Pair, Plan
+from consilience.students.batches import Plan
 from consilience.teachers.torch import logits_of
 
 if TYPE_CHECKING:
@@ -33,12 +33,6 @@ LEAST_FALL = 1e-4
 """The least fall of the validation loss, as a share of it, that counts as better."""
 SMALL_STEP = 20_000_000
 """Multiplications of a forward pass on a batch, below which one thread is at least as fast."""
-PRECISIONS: dict[str, torch.dtype | None] = {
-    "auto": None,  # by device
-    "float32": None,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     # fused: one step for all weights at once
     "adam": (torch.optim.Adam, {"fused": True}),
@@ -153,7 +147,7 @@ class Trainer:
 
     def _step(self, X: Tensor, targets: Tensor) -> float:
         self.optimizer.zero_grad()
-        loss = self.criterion(self.logits(X), targets.to(self.student.device))
+        loss = self._loss(X, targets)
         self._scaler.scale(loss).backward()
         self._scaler.step(self.optimizer)
         self._scaler.update()
@@ -169,18 +163,17 @@ class Trainer:
         if self.plan.measured is None:
             return {}
         self.module.eval()
+        parts = [torch.split(part, self.student.batch_size) for part in self.plan.measured]
         with torch.no_grad():
-            losses = [(self._loss_of(batch), len(batch[0])) for batch in self._held_out()]
+            losses = [
+                (self._finite(self._loss(*one), "validation"), len(one[0]))
+                for one in zip(*parts, strict=True)
+            ]
         return {"valid_loss": _mean(losses)}
 
-    def _held_out(self) -> Iterator[Pair]:
-        X, targets = self.plan.measured or (torch.empty(0), torch.empty(0))
-        size = self.student.batch_size
-        return zip(torch.split(X, size), torch.split(targets, size), strict=True)
-
-    def _loss_of(self, batch: Pair) -> float:
-        X, targets = batch
-        return self._finite(self.criterion(self.logits(X), targets.to(self.student.device)), "validation")
+    def _loss(self, X: Tensor, targets: Tensor) -> Tensor:
+        loss: Tensor = self.criterion(self.logits(X), targets.to(self.student.device))
+        return loss
 
     def _finite(self, loss: Tensor, what: str) -> float:
         value = loss.item()
@@ -236,8 +229,10 @@ def half_type(precision: str, device: str) -> torch.dtype | None:
     "auto" is half precision on a CUDA device, as bfloat16 if its hardware has it. Other devices gain little
     or lose.
     """
-    if precision != "auto" or torch.device(device).type != "cuda":
-        return PRECISIONS[precision]
+    if precision != "auto":
+        return None if precision == "float32" else getattr(torch, precision)
+    if torch.device(device).type != "cuda":
+        return None
     native = torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.bfloat16 if native else torch.float16
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
@@ -17,7 +18,7 @@ from consilience._validation import n_rows, take_rows
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import Card, find_card
-from consilience.files.disk import opened
+from consilience.files.disk import file_sha256, opened
 from consilience.files.preprocess import ImagePreprocess
 from consilience.labels import class_list
 from consilience.options import Check, Options, anything, choice, count, number, option, with_parameters
@@ -183,8 +184,9 @@ def filled_text(name: str, value: Any) -> Any:
 def _images(name: str, value: Any) -> Any:
     if value is None or isinstance(value, ImagePreprocess):
         return value
-    what = "{argument} must be an ImagePreprocess of consilience.teachers."
-    raise InvalidInputError(what, argument=name, value=value)
+    raise InvalidInputError(
+        "{argument} must be an ImagePreprocess of consilience.teachers.", argument=name, value=value
+    )
 
 
 class TeacherOptions(Options):
@@ -256,8 +258,12 @@ class Adapter(Teacher):
         given = options.output if output is None else output
         if given == "labels" or (given == "costs" and not self._gives_costs):
             only = "files of hard labels" if given == "labels" else "functions"
-            problem = f"gives scores; {{argument}} is for arrays and {only}. Drop it."
-            raise TeacherError(name, problem, argument="output", value=given)
+            raise TeacherError(
+                name,
+                f"gives scores; {{argument}} is for arrays and {only}. Drop it.",
+                argument="output",
+                value=given,
+            )
         self.name, self.classes, self.smoothing = name, classes, options.smoothing
         self._embed, self._version, self._columns = options.embed, options.fingerprint, options.columns
         self.preprocess: ImagePreprocess | None = getattr(options, "preprocess", None)
@@ -393,6 +399,37 @@ def open_source(path: Any, name: str | None, options: TeacherOptions) -> tuple[P
     return source, shown, card
 
 
+class KnownFiles:
+    """Files as they were when they were checked.
+
+    Attributes
+    ----------
+    changed : bool
+        Whether one of them is another file now, or gone.
+    digest : str
+        A hash of their contents.
+    """
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._paths = list(paths)
+        self._stamp = self._look()
+
+    def _look(self) -> list[tuple[int, ...]] | None:
+        try:
+            stats = [path.lstat() for path in self._paths]
+        except OSError:
+            return None
+        return [(one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in stats]
+
+    @property
+    def changed(self) -> bool:
+        return self._stamp is None or self._stamp != self._look()
+
+    @cached_property
+    def digest(self) -> str:
+        return " ".join(file_sha256(path) for path in self._paths)
+
+
 def teacher_name(name: Any, default: str) -> str:
     """Return the given name of a teacher, checked, or the default."""
     if name is not None and not isinstance(name, str):
@@ -428,8 +465,9 @@ def own_or_given(
     """
     if own is None and given is None:
         about = f"is {what}, which " if what else ""
-        problem = f"{about}does not name its classes. Give {{remedy}} one name per column."
-        raise TeacherError(name, problem, remedy="classes")
+        raise TeacherError(
+            name, f"{about}does not name its classes. Give {{remedy}} one name per column.", remedy="classes"
+        )
     if own is None or given is None:
         return class_array(own if given is None else given, name)  # type: ignore[arg-type]  # one is there
     new = class_array(given, name)
@@ -454,5 +492,10 @@ def own_or_given(
 def check_embed_function(embed: Any, name: str, otherwise: str = "") -> None:
     """Raise unless `embed` is None or a function; `otherwise` names what else it may be."""
     choices = f"{otherwise}, or a function" if otherwise else "a function"
-    problem = f"has {{argument}}; give {choices} of X that returns features (n, d)."
-    ensure(embed is None or callable(embed), name, problem, argument="embed", value=embed)
+    ensure(
+        embed is None or callable(embed),
+        name,
+        f"has {{argument}}; give {choices} of X that returns features (n, d).",
+        argument="embed",
+        value=embed,
+    )

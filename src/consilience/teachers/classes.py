@@ -218,8 +218,11 @@ def join_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
             _check_known(teacher, members, f", which the group {name!r} names")
             for member in members:
                 first = joint.setdefault(member, name)
-                problem = f"has the class {member!r} in two groups, {first!r} and {name!r}. Drop one."
-                ensure(first == name, teacher.name, problem)
+                ensure(
+                    first == name,
+                    teacher.name,
+                    f"has the class {member!r} in two groups, {first!r} and {name!r}. Drop one.",
+                )
         classes = teacher.classes.tolist()
         for value in classes:
             ensure(

@@ -62,13 +62,20 @@ class Function(Adapter):
             inner = inner.func
         own = getattr(inner, "__name__", type(inner).__name__)
         title = teacher_name(name, "function" if own == "<lambda>" else own)
-        problem = "is a class. Give an instance: a fitted model or a function."
-        ensure(not isinstance(function, type), title, problem)
+        ensure(
+            not isinstance(function, type),
+            title,
+            "is a class. Give an instance: a fitted model or a function.",
+        )
         check_embed_function(options.embed, title)
         super().__init__(title, own_or_given(None, classes, title, what="a function"), options)
         self._function, self.n_jobs = function, options.n_jobs
-        problem = "has n_jobs above 1, so no first batch can show what the scores are. Give {remedy}, too."
-        ensure(self.n_jobs == 1 or self.settled, title, problem, remedy="output")
+        ensure(
+            self.n_jobs == 1 or self.settled,
+            title,
+            "has n_jobs above 1, so no first batch can show what the scores are. Give {remedy}, too.",
+            remedy="output",
+        )
 
     def _run(self, X: Any, rows: int, features: bool) -> tuple[Any, Any]:
         raw = self._function(X)
@@ -98,8 +105,12 @@ class Function(Adapter):
                 # the best few are scaled to one; what is no probability is for the reader to refuse
                 if 0 < total < 1 and values.min() >= -NEGATIVE_SLACK:
                     values = values / total
-                problem = "gave no class a probability above 0 in row {row}. Give None where it abstains."
-                ensure(values.any(), self.name, problem, row=row)
+                ensure(
+                    values.any(),
+                    self.name,
+                    "gave no class a probability above 0 in row {row}. Give None where it abstains.",
+                    row=row,
+                )
             else:
                 least = values.max() if output == "costs" else values.min()
                 ensure(
@@ -123,15 +134,22 @@ class Function(Adapter):
             pairs = list(answer.items() if isinstance(answer, Mapping) else () if answer is None else answer)
             given = dict(pairs)
         except (TypeError, ValueError):
-            problem = f"gave {shown(answer)} in row {{row}}, which is no list of pairs. {advice}"
-            raise TeacherError(self.name, problem, row=row) from None
+            raise TeacherError(
+                self.name,
+                f"gave {shown(answer)} in row {{row}}, which is no list of pairs. {advice}",
+                row=row,
+            ) from None
         unknown = [value for value in given if value not in column]
         named = f"named the class {shorten(map(repr, unknown))} in row {{row}}, which is none of its classes."
         ensure(not unknown, self.name, f"{named} {advice}", row=row)
         ensure(len(given) == len(pairs), self.name, f"named a class twice in row {{row}}. {advice}", row=row)
         values = np.array(list(given.values()))
-        finite = not len(values) or (values.dtype.kind in "fiu" and np.isfinite(values).all())
-        ensure(finite, self.name, f"gave the scores {shorten(values)} in row {{row}}. {advice}", row=row)
+        ensure(
+            not len(values) or (values.dtype.kind in "fiu" and np.isfinite(values).all()),
+            self.name,
+            f"gave the scores {shorten(values)} in row {{row}}. {advice}",
+            row=row,
+        )
         return [column[value] for value in given], values
 
 

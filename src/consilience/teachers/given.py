@@ -23,7 +23,7 @@ from consilience.teachers.outputs import Output, ensure
 from consilience.teachers.precomputed import is_array, stored_teacher
 from consilience.teachers.remote import Remote, is_address
 from consilience.teachers.sklearn import Sklearn, Skops, is_estimator
-from consilience.teachers.text_model import TextModel, is_ngram_classifier
+from consilience.teachers.text_model import TextModel
 from consilience.teachers.torch import Torch
 
 Maker = Callable[..., Teacher]
@@ -47,11 +47,17 @@ def renamed(
     obj = getattr(obj, "teacher_", obj)
     teacher = obj if isinstance(obj, Teacher) else Renamed(obj)
     shown = teacher_name(name, teacher.name)
-    problem = "is a teacher already and gives logits; drop {argument}."
-    ensure(output in ("auto", "logits"), shown, problem, argument="output", value=output)
+    ensure(
+        output in ("auto", "logits"),
+        shown,
+        "is a teacher already and gives logits; drop {argument}.",
+        argument="output",
+        value=output,
+    )
     for option, value in options.items():
-        problem = "is a teacher already; give {argument} where it is made."
-        ensure(value is None, shown, problem, argument=option)
+        ensure(
+            value is None, shown, "is a teacher already; give {argument} where it is made.", argument=option
+        )
     if classes is None and shown == teacher.name:
         return teacher
     return Renamed(teacher, shown, own_or_given(teacher.classes, classes, shown))
@@ -71,9 +77,9 @@ _OBJECTS: tuple[tuple[Callable[[Any], bool], Maker], ...] = (
     (lambda obj: not isinstance(obj, type) and isinstance(obj, Teacher | TeacherLike), renamed),
     (lambda obj: isinstance(getattr(obj, "teacher_", None), Teacher), renamed),
     (lambda obj: is_instance_of(obj, "torch.nn", "Module"), Torch),
-    (is_array, stored_teacher),
-    (is_ngram_classifier, TextModel),
+    (lambda obj: is_instance_of(obj, "consilience.students.ngrams", "Ngrams"), TextModel),
     (is_estimator, Sklearn),
+    (is_array, stored_teacher),
     (callable, Function),
 )
 
@@ -168,12 +174,11 @@ def _maker(obj: Any, name: str | None) -> Maker:
         f"is a {kind}, which is no classifier. Give a fitted classifier, a torch module, a path, a function "
         "or an array; for a model that only has predict, give its predictions as an array."
     )
-    if is_address(obj):
-        make = Remote
-    elif isinstance(obj, str | os.PathLike):
+    if isinstance(obj, str | os.PathLike):
         path, text = Path(obj), os.fspath(obj)
         kind = path.stem or str(obj)
         make = _FILES.get(path.suffix.lower(), ModelFolder if text and path.is_dir() else None)
+        make = Remote if is_address(obj) else make
         endings = f"a teacher's file ends in {', '.join(_FILES)}, or it is a model folder."
         problem = hub_advice(obj) or f"is given as {text!r}; {endings}"
     else:

@@ -188,8 +188,9 @@ def encode(
     try:
         written = json.dumps({**message, side: entries}, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        problem = "takes JSON, which has no NaN and no infinity, and X has one. Fill missing values"
-        raise ProtocolError(problem) from None
+        raise ProtocolError(
+            "takes JSON, which has no NaN and no infinity, and X has one. Fill missing values"
+        ) from None
     head = written.encode("utf-8", "backslashreplace")
     if not binary:
         return head, {"Content-Type": "application/json"}
@@ -228,11 +229,14 @@ def decode(body: bytes, header: str | None, side: str) -> tuple[dict[str, Any], 
         if size is None:
             values = _from_json(entry.get("data"), entry["datatype"], name)
         else:
-            right = type(size) is int and 0 <= size <= len(rest)
-            expect(right, "gave a binary tensor that is shorter than it says")
+            expect(
+                type(size) is int and 0 <= size <= len(rest),
+                "gave a binary tensor that is shorter than it says",
+            )
             values, rest = _from_bytes(rest[:size], entry["datatype"]), rest[size:]
-        problem = f"gave {values.size} values of {name!r} for shape {list(shape)}"
-        expect(values.size == math.prod(shape), problem)
+        expect(
+            values.size == math.prod(shape), f"gave {values.size} values of {name!r} for shape {list(shape)}"
+        )
         found[name] = values.reshape(shape)
     return content, found
 
@@ -244,8 +248,10 @@ def _from_json(data: Any, datatype: str, name: str) -> NDArray[Any]:
     except ValueError:
         raise ProtocolError(f"gave {name!r} as lists of different lengths") from None
     if datatype == "BYTES":
-        texts = all(isinstance(cell, str) for cell in values)
-        expect(texts, f"gave {name!r} as BYTES with cells that are no texts")
+        expect(
+            all(isinstance(cell, str) for cell in values),
+            f"gave {name!r} as BYTES with cells that are no texts",
+        )
         return values
     kind = np.dtype(DATATYPES[datatype])
     right = values.dtype.kind in {"f": "iuf", "b": "b"}.get(kind.kind, "iu")

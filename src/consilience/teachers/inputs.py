@@ -123,8 +123,11 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any] | None, word: str, item: str
         The input and the teacher.
     """
     if dtype is None:
-        text = f"takes text for {item!r}; X has {values.dtype}. Pass X.astype(str)."
-        ensure(values.dtype.kind in "OUT", name, text)
+        ensure(
+            values.dtype.kind in "OUT",
+            name,
+            f"takes text for {item!r}; X has {values.dtype}. Pass X.astype(str).",
+        )
         return values.astype(object)
     try:
         with np.errstate(invalid="ignore", over="ignore"):
@@ -132,8 +135,9 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any] | None, word: str, item: str
             kept = np.ones(1, bool) if dtype.kind == "f" or values.dtype == dtype else found == values
     except (ValueError, TypeError) as error:
         hint = ". Give what its card calls the input, such as token ids." if values.dtype.kind in "UO" else ""
-        problem = f"takes {word} for {item!r}, and X has {values.dtype}: {summary(error)}{hint}"
-        raise TeacherError(name, problem) from error
+        raise TeacherError(
+            name, f"takes {word} for {item!r}, and X has {values.dtype}: {summary(error)}{hint}"
+        ) from error
     missing = np.flatnonzero(np.isnan(values)) if dtype.kind == "b" and values.dtype.kind == "f" else ()
     if len(missing):
         raise TeacherError(
@@ -142,6 +146,9 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any] | None, word: str, item: str
             "without gaps there: fill them.",
             row=next(iter(missing)),
         )
-    whole = f"takes whole numbers ({word}) for {item!r}, and X has others. Round or encode them."
-    ensure(np.all(kept), name, whole)
+    ensure(
+        np.all(kept),
+        name,
+        f"takes whole numbers ({word}) for {item!r}, and X has others. Round or encode them.",
+    )
     return np.ascontiguousarray(found)

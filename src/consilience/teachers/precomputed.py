@@ -69,8 +69,13 @@ class _RowOutputs(Adapter):
         given = stored.arrays.get("embeddings") if embed is None else embed
         if given is None or callable(given):
             return
-        problem = "has {argument}; give an array (n, d) of features, or a function of X."
-        ensure(is_array(given), self.name, problem, argument="embed", value=given)
+        ensure(
+            is_array(given),
+            self.name,
+            "has {argument}; give an array (n, d) of features, or a function of X.",
+            argument="embed",
+            value=given,
+        )
         self._embed, self._features = None, read_features(given, len(values), self.name)
         if embed is None and "class_weights" in stored.arrays:
             weights = self._weights = stored.arrays["class_weights"]
@@ -164,10 +169,12 @@ class Precomputed(_RowOutputs):
             f"per class{hint}.",
         )
         found = own_or_given(stored.arrays.get("classes"), classes, shown, what="an array of scores")
-        problem = (
-            f"has {values.shape[1]} columns for {len(found)} classes. Give {{remedy}} one name per column."
+        ensure(
+            values.shape[1] == len(found),
+            shown,
+            f"has {values.shape[1]} columns for {len(found)} classes. Give {{remedy}} one name per column.",
+            remedy="classes",
         )
-        ensure(values.shape[1] == len(found), shown, problem, remedy="classes")
         super().__init__(shown, found, options, output=stored.output)
         if isinstance(values, np.ndarray):  # logits are this array itself: nobody may write into it
             values = values.view()
@@ -312,8 +319,9 @@ def _read_npz(path: Path, name: str, output: Output) -> dict[str, Any]:
         found = [key for key in _KINDS if key in archive.names]
         chosen = [key for key in found if _KINDS[key] == output or output == "auto"]
         if len(found) == 1 and not chosen:
-            problem = f"has {found[0]} in {path.name}, not {output}. Drop {{argument}}."
-            raise TeacherError(name, problem, argument="output")
+            raise TeacherError(
+                name, f"has {found[0]} in {path.name}, not {output}. Drop {{argument}}.", argument="output"
+            )
         ensure(
             len(chosen) == 1,
             name,
@@ -323,8 +331,11 @@ def _read_npz(path: Path, name: str, output: Output) -> dict[str, Any]:
         )
         wanted = (*chosen, "classes", "embeddings", "class_weights")
         arrays = {key: archive.read(key) for key in wanted if key in archive.names}
-    problem = f"has class_weights in {path.name} and no embeddings that they belong to."
-    ensure("embeddings" in arrays or "class_weights" not in arrays, name, problem)
+    ensure(
+        "embeddings" in arrays or "class_weights" not in arrays,
+        name,
+        f"has class_weights in {path.name} and no embeddings that they belong to.",
+    )
     return arrays
 
 
@@ -338,8 +349,9 @@ def _read_parquet(path: Path, name: str, output: Output) -> dict[str, Any]:
         names = [one for one in table.column_names if not one.startswith("__index_level_")]
         if names == ["label"]:
             return {"labels": np.asarray(table.column("label").to_pylist(), dtype=object)}
-        hard = f"has the columns {shorten(names)}; hard labels are one column 'label'."
-        ensure(output != "labels", name, hard)
+        ensure(
+            output != "labels", name, f"has the columns {shorten(names)}; hard labels are one column 'label'."
+        )
         scores = np.column_stack([table.column(one).to_numpy().astype(np.float64) for one in names])
     return {"auto": scores, "classes": names}
 

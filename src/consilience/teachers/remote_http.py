@@ -71,8 +71,11 @@ class Channel:
             return ""
         token = os.environ.get(variable, "").strip()
         ensure(token, self._name, f"needs a token, and the variable {variable} is empty or not set.")
-        fit = token.isascii() and token.isprintable() and " " not in token
-        ensure(fit, self._name, f"needs a token, and that in {variable} has unfit characters.")
+        ensure(
+            token.isascii() and token.isprintable() and " " not in token,
+            self._name,
+            f"needs a token, and that in {variable} has unfit characters.",
+        )
         return token
 
     def masked(self, text: str) -> str:
@@ -169,21 +172,29 @@ class Channel:
                 return body, response.headers.get(HEADER)
         except (TimeoutError, httpx.TimeoutException) as error:
             done = "open a connection" if isinstance(error, httpx.ConnectTimeout) else "answer"
-            advice = "Raise its time-outs, or ask for fewer rows at a time: batch_size="
-            raise _Fleeting(f"has a server that did not {done} in time. {advice}", late=True) from None
+            raise _Fleeting(
+                f"has a server that did not {done} in time. Raise its time-outs, or ask for fewer rows at a "
+                "time: batch_size=",
+                late=True,
+            ) from None
         except httpx.ConnectError as error:
             advice = "Give Remote(ca_file=...) if it is signed by your own authority."
-            problem = f"has a server whose certificate is not trusted. {advice}"
-            ensure("CERTIFICATE" not in str(error), self._name, problem)
+            ensure(
+                "CERTIFICATE" not in str(error),
+                self._name,
+                f"has a server whose certificate is not trusted. {advice}",
+            )
             raise _Fleeting("has a server that cannot be reached") from None
         except httpx.TransportError:
             raise _Fleeting("has a server that closed the connection before its answer ended") from None
 
     async def _read(self, response: Any) -> bytes:
         """Return the body, and stop as soon as it is too long."""
-        plain = response.headers.get("Content-Encoding", "identity").lower() == "identity"
-        problem = "has a server that sends compressed answers though none were asked for."
-        ensure(plain, self._name, problem)
+        ensure(
+            response.headers.get("Content-Encoding", "identity").lower() == "identity",
+            self._name,
+            "has a server that sends compressed answers though none were asked for.",
+        )
         most = parse_size("max_bytes", self._limits.max_bytes)
         problem = (
             f"has a server whose answer is longer than {size_text(most)}. Ask for fewer rows at a time "
@@ -214,11 +225,15 @@ class Channel:
             asked = response.headers.get("Retry-After", "").strip()[:9]
             raise _Fleeting(problem.rstrip("."), float(asked) if asked.isdecimal() else None)
         elif 300 <= status < 400:
-            advice = "Redirects are not followed: give the address of the model itself."
-            problem = f"has a server that answers {status} and points elsewhere. {advice}"
+            problem = (
+                f"has a server that answers {status} and points elsewhere. Redirects are not followed: give "
+                "the address of the model itself."
+            )
         elif status in (401, 403):
-            advice = "Name the variable that holds its token: Remote(token_env=...)."
-            problem = f"is refused by its server ({status}). {advice}"
+            problem = (
+                f"is refused by its server ({status}). Name the variable that holds its token: "
+                "Remote(token_env=...)."
+            )
         raise TeacherError(self._name, problem)
 
 

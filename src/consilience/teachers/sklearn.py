@@ -37,6 +37,7 @@ from consilience.teachers.outputs import (
     PROBA_TOLERANCE,
     Output,
     as_numbers,
+    check_known,
     ensure,
     foreign,
     in_the_name_of,
@@ -153,10 +154,20 @@ def _method(model: Any, output: str, name: str) -> str:
         "has neither predict_proba nor decision_function. Give a function that returns its scores (n, k), or "
         "its predictions as an array of hard labels.",
     )
-    problem = "has no predict_proba. Drop {argument} to use its margins as logits."
-    ensure(proba or output != "probabilities", name, problem, argument="output", value=output)
-    problem = "has no decision_function and so no logits. Drop {argument}."
-    ensure(margin or output != "logits", name, problem, argument="output", value=output)
+    ensure(
+        proba or output != "probabilities",
+        name,
+        "has no predict_proba. Drop {argument} to use its margins as logits.",
+        argument="output",
+        value=output,
+    )
+    ensure(
+        margin or output != "logits",
+        name,
+        "has no decision_function and so no logits. Drop {argument}.",
+        argument="output",
+        value=output,
+    )
     return "decision_function" if not proba or output == "logits" else "predict_proba"
 
 
@@ -202,13 +213,7 @@ def _until(model: Any, step: str, name: str) -> tuple[list[Any], Any]:
     for _ in range(_DEEPEST):
         model = getattr(model, "best_estimator_", model)
     names = [key for key, _ in getattr(model, "steps", ())][:-1]
-    ensure(
-        step in names,
-        name,
-        f"has no step {step!r} before its last; it has {', '.join(map(repr, names)) or 'none'}. "
-        "Give {remedy} the name of a pipeline's step, or a function of X.",
-        remedy="embed",
-    )
+    check_known(name, step, names, "step", "Give {remedy} the name of a pipeline's step, or a function of X.")
     place = names.index(step) + 1
     return [model[:place]], model.steps[-1][1] if place == len(names) else None
 
@@ -260,52 +265,42 @@ _REMEDY = (
 )
 
 ESTIMATORS = frozenset(
-    {
-        "sklearn.calibration.CalibratedClassifierCV",
-        "sklearn.calibration._CalibratedClassifier",
-        "sklearn.calibration._SigmoidCalibration",
-        "sklearn.compose._column_transformer.ColumnTransformer",
-        "sklearn.decomposition._pca.PCA",
-        "sklearn.decomposition._truncated_svd.TruncatedSVD",
-        "sklearn.discriminant_analysis.LinearDiscriminantAnalysis",
-        "sklearn.discriminant_analysis.QuadraticDiscriminantAnalysis",
-        "sklearn.ensemble._voting.VotingClassifier",
-        "sklearn.feature_extraction.text.CountVectorizer",
-        "sklearn.feature_extraction.text.TfidfTransformer",
-        "sklearn.feature_extraction.text.TfidfVectorizer",
-        "sklearn.feature_selection._variance_threshold.VarianceThreshold",
-        "sklearn.impute._base.MissingIndicator",
-        "sklearn.impute._base.SimpleImputer",
-        "sklearn.linear_model._logistic.LogisticRegression",
-        "sklearn.linear_model._perceptron.Perceptron",
-        "sklearn.linear_model._ridge.RidgeClassifier",
-        "sklearn.linear_model._stochastic_gradient.SGDClassifier",
-        "sklearn.multiclass.OneVsRestClassifier",
-        "sklearn.multiclass._ConstantPredictor",
-        "sklearn.naive_bayes.BernoulliNB",
-        "sklearn.naive_bayes.ComplementNB",
-        "sklearn.naive_bayes.GaussianNB",
-        "sklearn.naive_bayes.MultinomialNB",
-        "sklearn.neural_network._multilayer_perceptron.MLPClassifier",
-        "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
-        "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
-        "sklearn.pipeline.FeatureUnion",
-        "sklearn.pipeline.Pipeline",
-        "sklearn.preprocessing._data.Binarizer",
-        "sklearn.preprocessing._data.MaxAbsScaler",
-        "sklearn.preprocessing._data.MinMaxScaler",
-        "sklearn.preprocessing._data.Normalizer",
-        "sklearn.preprocessing._data.PowerTransformer",
-        "sklearn.preprocessing._data.QuantileTransformer",
-        "sklearn.preprocessing._data.RobustScaler",
-        "sklearn.preprocessing._data.StandardScaler",
-        "sklearn.preprocessing._encoders.OneHotEncoder",
-        "sklearn.preprocessing._encoders.OrdinalEncoder",
-        "sklearn.preprocessing._function_transformer.FunctionTransformer",  # without a function
-        "sklearn.preprocessing._label.LabelBinarizer",
-        "sklearn.preprocessing._label.LabelEncoder",
-        "sklearn.svm._classes.LinearSVC",
-    }
+    f"sklearn.{module}.{name}"
+    for module, names in {
+        "calibration": ("CalibratedClassifierCV", "_CalibratedClassifier", "_SigmoidCalibration"),
+        "compose._column_transformer": ("ColumnTransformer",),
+        "decomposition._pca": ("PCA",),
+        "decomposition._truncated_svd": ("TruncatedSVD",),
+        "discriminant_analysis": ("LinearDiscriminantAnalysis", "QuadraticDiscriminantAnalysis"),
+        "ensemble._voting": ("VotingClassifier",),
+        "feature_extraction.text": ("CountVectorizer", "TfidfTransformer", "TfidfVectorizer"),
+        "feature_selection._variance_threshold": ("VarianceThreshold",),
+        "impute._base": ("MissingIndicator", "SimpleImputer"),
+        "linear_model._logistic": ("LogisticRegression",),
+        "linear_model._perceptron": ("Perceptron",),
+        "linear_model._ridge": ("RidgeClassifier",),
+        "linear_model._stochastic_gradient": ("SGDClassifier",),
+        "multiclass": ("OneVsRestClassifier", "_ConstantPredictor"),
+        "naive_bayes": ("BernoulliNB", "ComplementNB", "GaussianNB", "MultinomialNB"),
+        "neural_network._multilayer_perceptron": ("MLPClassifier",),
+        "neural_network._stochastic_optimizers": ("AdamOptimizer", "SGDOptimizer"),
+        "pipeline": ("FeatureUnion", "Pipeline"),
+        "preprocessing._data": (
+            "Binarizer",
+            "MaxAbsScaler",
+            "MinMaxScaler",
+            "Normalizer",
+            "PowerTransformer",
+            "QuantileTransformer",
+            "RobustScaler",
+            "StandardScaler",
+        ),
+        "preprocessing._encoders": ("OneHotEncoder", "OrdinalEncoder"),
+        "preprocessing._function_transformer": ("FunctionTransformer",),
+        "preprocessing._label": ("LabelBinarizer", "LabelEncoder"),
+        "svm._classes": ("LinearSVC",),
+    }.items()
+    for name in names
 )
 """Classes of scikit-learn whose objects a file may hold, by the module that defines them.
 
@@ -396,8 +391,11 @@ def _load(source: Path, name: str) -> Any:
         except Exception as error:  # an attribute that is missing, or anything in its place
             fine, problem = False, f"cannot be checked ({type(error).__name__})"
         _trust(fine, source, f"{type(part).__name__} {problem}")
-    problem = f"is no classifier: {source.name} holds a {type(model).__name__}. Save a fitted one."
-    ensure(is_estimator(model), name, problem)
+    ensure(
+        is_estimator(model),
+        name,
+        f"is no classifier: {source.name} holds a {type(model).__name__}. Save a fitted one.",
+    )
     return model
 
 
@@ -421,13 +419,18 @@ def _check_content(data: bytes, source: Path) -> set[str]:
             kind, module, name = (str(entry.get(mark)) for mark in ("__loader__", "__module__", "__class__"))
             full, array = f"{module}.{name}", str(entry.get("file")).removesuffix(".npy")
             what = _REASONS.get(kind, "which is not on the list of types that a file may hold")
-            allowed = full in _ALLOWED.get(kind, ()) and "." not in name
-            _trust(allowed, source, f"it holds {visible(full)}, {what}")
+            _trust(
+                full in _ALLOWED.get(kind, ()) and "." not in name,
+                source,
+                f"it holds {visible(full)}, {what}",
+            )
             found.add(full)
             if kind == "NdArrayNode" and "file" in entry:
-                right = entry["file"] == f"{array}.npy" and array in archive.names
-                what = f"it takes an array from {visible(entry['file'])}, which is none of its arrays"
-                _trust(right, source, what)
+                _trust(
+                    entry["file"] == f"{array}.npy" and array in archive.names,
+                    source,
+                    f"it takes an array from {visible(entry['file'])}, which is none of its arrays",
+                )
                 archive.read(array)
     return found
 

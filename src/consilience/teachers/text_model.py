@@ -7,7 +7,6 @@ from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 
-from consilience._optional import is_instance_of
 from consilience.files.disk import file_sha256
 from consilience.files.ngram_model import read_model
 from consilience.options import takes
@@ -49,12 +48,15 @@ class TextModel(Adapter):
                 self._model, self._digest = read_model(path), file_sha256(path)
         else:
             shown = teacher_name(name, type(source).__name__)
-            unfit = "is not fitted. Call fit before making a teacher of it."
-            ensure(hasattr(source, "model_"), shown, unfit)
+            ensure(hasattr(source, "model_"), shown, "is not fitted. Call fit before making a teacher of it.")
             self._model = source.model_
-        logits = "is a model of texts and gives logits; drop {argument}."
-        right = options.output in ("auto", "logits")
-        ensure(right, shown, logits, argument="output", value=options.output)
+        ensure(
+            options.output in ("auto", "logits"),
+            shown,
+            "is a model of texts and gives logits; drop {argument}.",
+            argument="output",
+            value=options.output,
+        )
         check_embed_function(options.embed, shown)
         names = card.classes if classes is None and card is not None else classes
         found = own_or_given(self._model.classes, names, shown)
@@ -77,8 +79,3 @@ class TextModel(Adapter):
     def _model_fingerprint(self) -> str | None:
         model = self._model
         return self._digest or fingerprint_of([model.reading, model.embeddings, model.weights, model.bias])
-
-
-def is_ngram_classifier(obj: Any) -> bool:
-    """Tell whether an object is a `consilience.students.Ngrams`."""
-    return is_instance_of(obj, "consilience.students.ngrams", "Ngrams")

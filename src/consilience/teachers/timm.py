@@ -157,8 +157,11 @@ class Timm:
         with self.folder.loaded_by("timm", "timm") as library:
             unknown = f"{self._architecture!r}, which timm {library.__version__} does not know"
             advice = "Install a newer timm, or export the network to ONNX."
-            known = library.is_model(self._architecture)
-            ensure(known, self.folder.name, f"has the architecture {unknown}. {advice}")
+            ensure(
+                library.is_model(self._architecture),
+                self.folder.name,
+                f"has the architecture {unknown}. {advice}",
+            )
             network = library.create_model(
                 self._architecture,
                 pretrained=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -17,7 +16,7 @@ from consilience.exceptions import InvalidInputError
 from consilience.options import anything, option, takes
 from consilience.teachers.base import Adapter, ModelOptions, Teacher, own_or_given, teacher_name
 from consilience.teachers.fingerprints import fingerprint_of
-from consilience.teachers.outputs import ensure, in_the_name_of, pool, tensor_values
+from consilience.teachers.outputs import check_known, ensure, in_the_name_of, pool, tensor_values
 
 
 class TorchOptions(ModelOptions):
@@ -104,12 +103,20 @@ class Torch(Adapter):
         if found is None:
             return None
         kind, advice = type(found).__name__, "Give {remedy} another layer, or a function, with a row per row."
-        problem = f"has embeddings that are a {kind}, not a tensor. {advice}"
-        ensure(isinstance(found, torch.Tensor), self.name, problem, remedy="embed")
+        ensure(
+            isinstance(found, torch.Tensor),
+            self.name,
+            f"has embeddings that are a {kind}, not a tensor. {advice}",
+            remedy="embed",
+        )
         found = pool(found, channels_last=watch.channels_last if isinstance(self._embed, str) else None)
         expected = f"for {len(logits)} rows; expected ({len(logits)}, d)"
-        problem = f"has embeddings of shape {tuple(found.shape)} {expected}. {advice}"
-        ensure(found.ndim == 2 and len(found) == len(logits), self.name, problem, remedy="embed")
+        ensure(
+            found.ndim == 2 and len(found) == len(logits),
+            self.name,
+            f"has embeddings of shape {tuple(found.shape)} {expected}. {advice}",
+            remedy="embed",
+        )
         same = own is not None and found.shape == own.shape and bool(torch.equal(found, own.to(found)))
         self._head = watch.head if same and linear else None
         return tensor_values(found)
@@ -268,17 +275,16 @@ def check_layer(module: Any, embed: Any, name: str) -> None:
     """Raise unless `embed` is None, a function or the name of a layer."""
     if embed is None or callable(embed):
         return
-    problem = "has {argument}; give the name of a layer (its output), 'name:input', or a function of a batch."
-    ensure(isinstance(embed, str), name, problem, argument="embed", value=embed)
-    layers = [key for key, _ in module.named_modules() if key]
-    layer, colon, side = embed.partition(":")
-    near = difflib.get_close_matches(layer, layers, n=3, cutoff=0.3) or layers[-3:]
     ensure(
-        layer in layers and (not colon or side == "input"),
+        isinstance(embed, str),
         name,
-        f"has no layer {embed!r}; it has, for example, {', '.join(map(repr, near)) or 'none'}. "
-        "'name' means a layer's output, 'name:input' its input.",
+        "has {argument}; give the name of a layer (its output), 'name:input', or a function of a batch.",
+        argument="embed",
+        value=embed,
     )
+    layers = [key for key, _ in module.named_modules() if key]
+    known = [*(f"{layer}:input" for layer in layers), *layers]
+    check_known(name, embed, known, "layer", "'name' means a layer's output, 'name:input' its input.")
 
 
 def _heads(module: Any, n_classes: int) -> list[Any]:

@@ -103,18 +103,27 @@ class Checkpoint:
             "several classes or none, and its scores are no distribution over classes. If each row has one "
             "class in your data, give a function of X that returns the scores you want.",
         )
-        number = "gives a number, not classes: it has one label, or was made for regression."
-        ensure(problem != "regression" and self.columns > 1, folder.name, number)
+        ensure(
+            problem != "regression" and self.columns > 1,
+            folder.name,
+            "gives a number, not classes: it has one label, or was made for regression.",
+        )
         found = f"has an id2label in {CONFIG} with the numbers {shorten(sorted(labels), 5)}"
-        right = not labels or sorted(labels) == list(range(self.columns))
-        ensure(right, folder.name, f"{found}; expected each number from 0 on.")
+        ensure(
+            not labels or sorted(labels) == list(range(self.columns)),
+            folder.name,
+            f"{found}; expected each number from 0 on.",
+        )
         self.own = [labels[i] for i in sorted(labels)] or None
         self.rows = "text" if "ForSequence" in first else "image"
         if self.rows == "text":
             folder.check_tokenizer()
         lacks = f"has no {_PROCESSORS[0]}, so the size and scale of its images are unknown."
-        known = self.rows == "text" or folder.files.intersection(_PROCESSORS)
-        ensure(known, folder.name, f"{lacks} Fetch that file, too.")
+        ensure(
+            self.rows == "text" or folder.files.intersection(_PROCESSORS),
+            folder.name,
+            f"{lacks} Fetch that file, too.",
+        )
         folder.weight_files()
 
     def load(self, device: str, dtype: Any) -> tuple[Any, Batches]:
@@ -146,8 +155,11 @@ class Checkpoint:
         settings = one or several.get("image_processor")
         named = settings.get("image_processor_type") if isinstance(settings, Mapping) else None
         problem = f"has the image processor {shown(named)}, which transformers does not have for image"
-        right = named is None or f"{str(named).removesuffix('Fast').removesuffix('Pil')}Pil" in known
-        ensure(right, self.folder.name, f"{problem} classification. Code of the folder is never run.")
+        ensure(
+            named is None or f"{str(named).removesuffix('Fast').removesuffix('Pil')}Pil" in known,
+            self.folder.name,
+            f"{problem} classification. Code of the folder is never run.",
+        )
 
 
 def token_batches(tokenizer: Any, config: Any, device: str = "cpu") -> Batches:
@@ -276,8 +288,11 @@ class Sentences:
 
 def read_modules(folder: Folder) -> list[tuple[str, str]]:
     """Return kind and subfolder of each module of an encoder, all of them on the list and in the folder."""
-    problem = f"has no {MODULES}, so it is no folder that sentence-transformers saved."
-    ensure(MODULES in folder.files, folder.name, problem)
+    ensure(
+        MODULES in folder.files,
+        folder.name,
+        f"has no {MODULES}, so it is no folder that sentence-transformers saved.",
+    )
     found = []
     for entry in folder.json(MODULES, _MODULES):
         kind, path = entry["type"], entry.get("path")
@@ -379,9 +394,11 @@ def read_head(folder: Folder) -> tuple[NDArray[np.float32], NDArray[np.float32],
         f"has a head with weight {weight.shape} and bias {bias.shape} for {k} classes; {HEAD} must hold "
         f"weight ({k}, d) and bias ({k},).",
     )
-    finite = np.isfinite(weight).all() and np.isfinite(bias).all()
-    problem = f"has a head with numbers that are not finite: {HEAD}. Fit it again."
-    ensure(finite, folder.name, problem)
+    ensure(
+        np.isfinite(weight).all() and np.isfinite(bias).all(),
+        folder.name,
+        f"has a head with numbers that are not finite: {HEAD}. Fit it again.",
+    )
     return weight, bias, list(classes)
 
 

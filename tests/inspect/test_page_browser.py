@@ -131,14 +131,3 @@ def test_without_script_everything_is_there(browser: Any, page: Path) -> None:
         assert not table.find_elements(By.TAG_NAME, "button")
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
-
-
-def test_it_prints_light_and_whole(browser: Any, page: Path) -> None:
-    open_page(browser, page, scheme="dark")
-    features = [{"name": "prefers-color-scheme", "value": "dark"}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": features})
-    script = (
-        "return [getComputedStyle(document.body).backgroundColor, "
-        "Math.max(...[...document.querySelectorAll('.scroll')].map(e => e.scrollHeight - e.clientHeight))]"
-    )
-    assert browser.execute_script(script) == ["rgb(255, 255, 255)", 0]
