@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._progress import Progress, silent
 from consilience._validation import take_rows
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import LabelSpace
 from consilience.rows import Block, Rows, as_rows, new_array
-from consilience.run import Run
+from consilience.run import Progress, Run, silent
 from consilience.scoring.batches import FIRST, SETTLE, Batch, Pace, ask, ask_batches
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.teachers import Observed, Teacher

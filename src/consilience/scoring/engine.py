@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._progress import Progress, silent
 from consilience.labels import LabelSpace
 from consilience.rows import as_rows
-from consilience.run import Run
+from consilience.run import Progress, Run, silent
 from consilience.scoring import blocks
 from consilience.teachers import Observed, Teacher
 

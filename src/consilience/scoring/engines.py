@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._progress import Progress, silent
 from consilience.labels import LabelSpace
 from consilience.rows import Rows, as_rows
-from consilience.run import Run
+from consilience.run import Progress, Run, silent
 from consilience.scoring.blocks import BlockScores, Finish, score, score_blocks
 from consilience.scoring.ray import engine_options
 from consilience.teachers import Teacher

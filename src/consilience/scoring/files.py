@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._optional import require
-from consilience._progress import Progress, silent
 from consilience._validation import n_rows
 from consilience._version import __version__
 from consilience.files.card import KEY, Card, carded, date_now, rows_sha256
 from consilience.files.disk import replacing
 from consilience.labels import LabelSpace
 from consilience.rows import Rows, new_array
-from consilience.run import Run
+from consilience.run import Progress, Run, silent
 from consilience.scoring.engine import observe
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.scoring.stream import score_blocks

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from consilience._progress import Progress, silent
 from consilience.exceptions import TeacherError
 from consilience.labels import LabelSpace
 from consilience.rows import Rows
-from consilience.run import Run
+from consilience.run import Progress, Run, silent
 from consilience.scoring import blocks
 from consilience.scoring.blocks import BlockScores as BlockScores
 from consilience.teachers import Teacher

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from consilience._progress import Progress, silent
 from consilience._tables import columns_of, is_table, name_problem, quoted, read_texts
 from consilience._validation import check_count, take_rows
 from consilience._words import counted, shorten
@@ -25,6 +24,7 @@ from consilience.rows import Rows
 from consilience.rows.files import files_of, open_files
 from consilience.rows.images import ImageRows
 from consilience.rows.parts import TableRows
+from consilience.run import Progress, silent
 from consilience.students.classifier import FittedClassifier
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.onnx import Onnx
