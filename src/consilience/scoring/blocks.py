@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._optional import require
-from consilience._progress import Progress, silent
 from consilience._version import __version__
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import KEY, Card, carded, date_now, rows_sha256
 from consilience.files.disk import replacing
 from consilience.labels import LabelSpace
 from consilience.rows.rows import Block, Rows, as_rows, new_array, take_rows
-from consilience.run import Run
+from consilience.run import Progress, Run, silent
 from consilience.scoring.batches import FIRST, SETTLE, Batch, Pace, ask, ask_batches
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.teachers import Observed, Teacher
