@@ -71,7 +71,6 @@ class Network(Student, NetworkOptions):
     """
 
     scores = "logits"
-    takes_sparse = False
 
     def fit(
         self,
