@@ -7,8 +7,6 @@ are up to date (exit code 1 if not). It rewrites what is between ``<!-- name -->
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import json
 import re
 import sys
@@ -36,7 +34,6 @@ from benchmarks.repository import render as repository
 from benchmarks.results import source
 from benchmarks.scale import records as scale_records
 from benchmarks.scale import render as scale
-from consilience.cli import console, tables
 
 ROOT = Path(__file__).parents[1]
 SPEED_RESULTS = ROOT / "benchmarks" / "speed" / "results" / "speed.jsonl"
@@ -120,17 +117,6 @@ def demo_table() -> str:
 
 def _demo_command(result: Mapping[str, Any]) -> str:
     return f"consilience demo{' --all' if result['all'] else ''} --seed {result['seed']}"
-
-
-def demo_output() -> str:
-    """Return the output of the demo, printed again from its stored result."""
-    view = json.loads(DEMO_RESULT.read_text(encoding="utf-8"))
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        for part in tables.demo(view | {"plot": None, "model": None}):
-            console.console().print(part, soft_wrap=isinstance(part, str))
-    lines = [line.rstrip() for line in printed.getvalue().strip().splitlines()]
-    return "\n".join(["```", f"$ {_demo_command(view)}", *lines, "```"])
 
 
 def speed_table() -> str:
@@ -257,7 +243,6 @@ def repository_tables() -> str:
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"demo": demo_table},
-    "docs/command-line.md": {"demo-output": demo_output},
     "examples/language_identification/README.md": {"languages": languages_table},
     "docs/how/aliases.md": {"aliases": aliases_table},
     "docs/how/default.md": {"default": default_tables},

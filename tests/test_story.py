@@ -15,12 +15,12 @@ pandas = pytest.importorskip("pandas")
 pytest.importorskip("skl2onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
+from click.testing import CliRunner  # noqa: E402
 from sklearn.compose import make_column_transformer  # noqa: E402
 from sklearn.impute import SimpleImputer  # noqa: E402
 from sklearn.linear_model import LogisticRegression  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import OneHotEncoder, StandardScaler  # noqa: E402
-from click.testing import CliRunner  # noqa: E402
 
 from consilience import Unifier, as_teacher, load, suggest_aliases  # noqa: E402
 from consilience.cli.app import app  # noqa: E402

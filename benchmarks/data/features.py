@@ -60,7 +60,7 @@ def onnx_network(path: Path) -> Network:
 
     The file takes float images (n, 3, height, width). It is checked as every ONNX teacher is.
     """
-    model, _, _ = load_safely(path.resolve(), visible(path.name))
+    model, _ = load_safely(path.resolve(), visible(path.name))
     width = model.graph.output[0].type.tensor_type.shape.dim[-1].dim_value
     if not width:
         raise InvalidInputError(

@@ -13,11 +13,13 @@ This module imports little, so that the command line can read declarations befor
 from __future__ import annotations
 
 import difflib
+import importlib
 import inspect
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
@@ -40,11 +42,10 @@ def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
     consilience.exceptions.InvalidInputError: method='mfp' is unknown; use 'ce' or 'mf-p'. Did you mean ...?
     """
     allowed = list(choices)
-    # identity for True and False: 1 == True, and balance=1 is a slip
-    if any(value is choice or (isinstance(value, str) and value == choice) for choice in allowed):
+    if _is_one(value, allowed):
         return
-    texts = [repr(choice) for choice in allowed]
-    listing = " or ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
+    *texts, last = [repr(one) for one in allowed]
+    listing = f"{', '.join(texts)} or {last}" if texts else last
     words = [choice for choice in allowed if isinstance(choice, str)]
     given = value if isinstance(value, str) else shown(value)
     near = difflib.get_close_matches(given.lower(), words, n=1, cutoff=0.5)
@@ -52,12 +53,17 @@ def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
     raise InvalidInputError(f"{{argument}} is unknown; use {listing}.{hint}", argument=name, value=value)
 
 
+def _is_one(value: object, allowed: Iterable[object]) -> bool:
+    """Tell whether a value is one of some: True is not 1 here, since balance=1 is a slip."""
+    return any(value is one or (isinstance(value, str) and value == one) for one in allowed)
+
+
 def check_number(
     name: str,
     value: object,
     *,
-    above: float | None = None,
-    at_least: float | None = None,
+    above: float = -math.inf,
+    at_least: float = -math.inf,
     below: float = math.inf,
     at_most: float = math.inf,
 ) -> float:
@@ -71,34 +77,22 @@ def check_number(
     Traceback (most recent call last):
     consilience.exceptions.InvalidInputError: dropout=1 must be below 1.
     """
-    number = _as_float(value)
-    in_range = (above is None or number > above) and (at_least is None or number >= at_least)
-    if not math.isfinite(number) or not in_range:
-        bound = "" if at_least is None else f" of at least {at_least:g}"
-        bound = bound if above is None else f" above {above:g}"
-        raise InvalidInputError(f"{{argument}} must be a finite number{bound}.", argument=name, value=value)
-    if number >= below:
-        raise InvalidInputError(f"{{argument}} must be below {below:g}.", argument=name, value=value)
-    if number > at_most:
-        raise InvalidInputError(f"{{argument}} must be at most {at_most:g}.", argument=name, value=value)
-    return number
-
-
-def _as_float(value: object) -> float:
-    """Return a number as a float; NaN if it is not a number, or too large for a float."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):  # numpy registers its own numbers
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return math.nan
+    number = math.nan
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):  # numpy registers its own numbers
+        with suppress(OverflowError):
+            number = float(value)
+    if not math.isfinite(number) or number <= above or number < at_least:
+        bound = f" above {above:g}" if above > -math.inf else ""
+        problem = f"a finite number{f' of at least {at_least:g}' if at_least > -math.inf else bound}"
+    elif number < below and number <= at_most:
+        return number
+    else:
+        problem = f"below {below:g}" if number >= below else f"at most {at_most:g}"
+    raise InvalidInputError(f"{{argument}} must be {problem}.", argument=name, value=value)
 
 
 def check_temperature(value: object, name: str = "temperature") -> float:
-    """Return a temperature as a float, or raise unless it is from 1e-6 to 1e6.
-
-    Outside this range, logits divided by it overflow in single precision.
-    """
+    """Return a temperature, or raise unless it is from 1e-6 to 1e6: logits over it must not overflow."""
     temperature = check_number(name, value, above=0)
     if not 1e-6 <= temperature <= 1e6:
         raise InvalidInputError("{argument} must be from 1e-6 to 1e6.", argument=name, value=value)
@@ -107,15 +101,13 @@ def check_temperature(value: object, name: str = "temperature") -> float:
 
 def check_count(name: str, value: object, *, at_least: int = 1, at_most: int = _MOST) -> int:
     """Return `value` as an int, or raise unless it is a whole number from `at_least` to `at_most`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < at_least:
+    number = int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else -_MOST
+    if not at_least <= number <= at_most:
+        bound = f"at most {at_most}" if number > at_most else f"at least {at_least}"
         raise InvalidInputError(
-            f"{{argument}} must be a whole number of at least {at_least}.", argument=name, value=value
+            f"{{argument}} must be a whole number of {bound}.", argument=name, value=value
         )
-    if int(value) > at_most:
-        raise InvalidInputError(
-            f"{{argument}} must be a whole number of at most {at_most}.", argument=name, value=value
-        )
-    return int(value)
+    return number
 
 
 @dataclass(frozen=True)
@@ -146,20 +138,36 @@ class Check:
     many: bool = False
 
 
-def choice(*values: Any) -> Check:
-    """One of some values."""
-    by_text = {_text(value): value for value in values}
+def choice(*values: Any, check: Check | None = None) -> Check:
+    """One of some values, or what another check takes."""
+    by_text = {value if isinstance(value, str) else repr(value).lower(): value for value in values}
+    words = [one for one in (*(check.values if check else ()), *values) if isinstance(one, str)]
 
     def run(name: str, value: Any) -> Any:
-        check_choice(name, value, values)
-        return value
+        if check is None or _is_one(value, values):
+            check_choice(name, value, values)
+            return value
+        try:
+            return check.run(name, value)
+        except InvalidInputError:
+            if isinstance(value, str) and words:  # a word for a number: say which words there are
+                check_choice(name, value, words)
+            raise
 
-    return Check(
-        run,
-        "{" + ", ".join(map(repr, values)) + "}",
-        lambda text: by_text.get(text.lower(), text),
-        values,
-    )
+    def read(text: str) -> Any:
+        found = by_text.get(text.lower(), text)
+        return check.read(text) if check and check.read and found is text else found
+
+    if check is None:
+        return Check(run, "{" + ", ".join(map(repr, values)) + "}", read, values)
+    every = (*check.values, *values) if check.values else ()
+    says = " or ".join([check.says, *map(repr, values)])
+    return Check(run, says, read if check.read else None, every, check.make)
+
+
+def optional(check: Check) -> Check:
+    """None, or what another check takes."""
+    return choice(None, check=check)
 
 
 def flag() -> Check:
@@ -169,17 +177,19 @@ def flag() -> Check:
 
 def number(**bounds: float) -> Check:
     """A finite number: `above`, `at_least`, `below`, `at_most`; see `check_number`."""
-    return Check(partial(_bounded, check_number, bounds), "float" + _bound_text(bounds), _float)
+    return Check(
+        lambda name, value: check_number(name, value, **bounds), _says("float", bounds), _reader(float)
+    )
 
 
 def count(**bounds: int) -> Check:
     """A whole number: `at_least` (1), `at_most`; see `check_count`."""
-    return Check(partial(_bounded, check_count, bounds), "int" + _bound_text(bounds), _int)
+    return Check(partial(_bounded, check_count, bounds), _says("int", bounds), _reader(int))
 
 
 def temperature() -> Check:
     """A temperature, from 1e-6 to 1e6."""
-    return Check(lambda name, value: check_temperature(value, name), "float from 1e-6 to 1e6", _float)
+    return Check(lambda name, value: check_temperature(value, name), "float from 1e-6 to 1e6", _reader(float))
 
 
 def size() -> Check:
@@ -197,34 +207,22 @@ def each(check: Check) -> Check:
     return replace(check, many=True)
 
 
-def optional(check: Check) -> Check:
-    """None, or what another check takes."""
-    return either(None, check=check)
+def named(says: str, classes: Mapping[str, str]) -> Check:
+    """A short name, which stands for an object of a class with its defaults; or any object.
 
-
-def either(*values: Any, check: Check) -> Check:
-    """One of some values, or what another check takes."""
+    `classes` has the place of each class, ``"consilience.students.Forest"``; it is imported when needed.
+    """
 
     def run(name: str, value: Any) -> Any:
-        if any(value is known or (isinstance(value, str) and value == known) for known in values):
-            return value
-        try:
-            return check.run(name, value)
-        except InvalidInputError:
-            words = [one for one in (*check.values, *values) if isinstance(one, str)]
-            if isinstance(value, str) and words:  # a word for a number: say which words there are
-                check_choice(name, value, words)
-            raise
+        if isinstance(value, str):
+            check_choice(name, value, classes)
+        return value
 
-    by_text = {_text(value): value for value in values}
-    reads = check.read
-    return Check(
-        run,
-        " or ".join([check.says, *("None" if value is None else repr(value) for value in values)]),
-        None if reads is None else lambda text: by_text[text] if text in by_text else reads(text),
-        (*check.values, *values) if check.values else (),
-        check.make,
-    )
+    def make(name: str) -> Any:
+        module, _, kind = classes[name].rpartition(".")
+        return getattr(importlib.import_module(module), kind)()
+
+    return Check(run, says, str, tuple(classes), make)
 
 
 def one_of(
@@ -258,26 +256,18 @@ def _bounded(check: Callable[..., Any], bounds: Mapping[str, Any], name: str, va
     return check(name, value, **bounds)
 
 
-def _bound_text(bounds: Mapping[str, float]) -> str:
-    return "".join(f", {name.replace('_', ' ')} {value:g}" for name, value in bounds.items())
+def _says(kind: str, bounds: Mapping[str, float]) -> str:
+    return kind + "".join(f", {name.replace('_', ' ')} {value:g}" for name, value in bounds.items())
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else repr(value).lower()
+def _reader(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            return text  # the check says what is wrong with it
 
-
-def _float(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return text  # the check says what is wrong with it
-
-
-def _int(text: str) -> Any:
-    try:
-        return int(text)
-    except ValueError:
-        return text
+    return read
 
 
 @dataclass(frozen=True)
@@ -288,7 +278,7 @@ class Option:
     check: Check
     help: str
     name: str = ""
-    flags: tuple[str, ...] = field(default=())
+    flags: tuple[str, ...] = ()
 
     @property
     def required(self) -> bool:
@@ -324,14 +314,10 @@ class Options:
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
-        inherited: dict[str, Option] = {}
-        for base in reversed(cls.__mro__[1:]):
-            inherited.update(vars(base).get("_options", {}))
-        own = {name: value for name, value in vars(cls).items() if isinstance(value, Option)}
-        cls._options = {
-            **inherited,
-            **{name: Option(o.default, o.check, o.help, name, o.flags) for name, o in own.items()},
-        }
+        own = {name: replace(one, name=name) for name, one in vars(cls).items() if isinstance(one, Option)}
+        cls._options = dict(own)
+        for base in cls.__mro__[1:]:
+            cls._options = vars(base).get("_options", {}) | cls._options
         for name, declared in own.items():
             if declared.required:
                 delattr(cls, name)

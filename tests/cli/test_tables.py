@@ -134,7 +134,7 @@ def test_faults_are_found_before_teachers_are_asked(
     def asked(*_: Any) -> None:
         raise AssertionError("a teacher was asked")
 
-    monkeypatch.setattr(Onnx, "_pass", asked)
+    monkeypatch.setattr(Onnx, "_run", asked)
     files = [folder / word if word.endswith(".csv") else word for word in words.split()]
     result = unify(folder, tmp_path / "u.onnx", "--soft-labels", tmp_path / "q.npz", *files)
     assert result.exit_code == 2, result.output

@@ -34,7 +34,7 @@ def put(path: Path, content: Any) -> Path:
             "Garden birds.",
             {"epochs": 3, "nested": {"a": [1.5, None]}},
         ),
-        Card("birds", ["crow", "wren"], centres=[[0.1, 2], [3, 1e-300]]),
+        Card("birds", ["crow", "wren"], centres=[[0.1, 2], [3, 1e-300]], embed="layer4"),
     ],
 )
 def test_a_card_survives_the_file(card: Card, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_the_path_is_next_to_the_model() -> None:
         ({"classes": ["a", 1]}, "mixes numbers and text"),
         ({"classes": ["a", "a\0"]}, "the name 'a.x00' with a NUL character"),
         ({"classes": [2**53 + 1, 0.5]}, r"the number 9007199254740993 is beyond 2\^53"),
-        ({"classes": [["a"]]}, "classes are text or numbers"),
+        ({"classes": [["a"]]}, "classes are text or"),
         ({"output": "proba"}, "output='proba' must be None, 'logits'"),
         ({"output": ["logits"]}, "must be None, 'logits'"),
         ({"sha256": "xyz"}, "64 hexadecimal digits"),
@@ -104,28 +104,22 @@ def test_files_that_are_no_json_object(text: str, tmp_path: Path) -> None:
         read_card(path)
 
 
-def test_a_card_that_is_too_large(tmp_path: Path) -> None:
-    path = tmp_path / "m.card.json"
-    with path.open("wb") as file:
-        file.truncate(16 * 2**20 + 1)
-    with pytest.raises(InvalidInputError, match="at most 16777216 are read"):
-        read_card(path)
-
-
 def test_only_regular_files_are_cards(tmp_path: Path) -> None:
     real = put(tmp_path / "real.json", GOOD)
     (tmp_path / "link.card.json").symlink_to(real)
+    (tmp_path / "lost.card.json").symlink_to(
+        tmp_path / "gone.json"
+    )  # which is no missing card
     (tmp_path / "dir.card.json").mkdir()
     os.mkfifo(tmp_path / "pipe.card.json")  # opening it would wait for ever
-    for name in ("link", "dir", "pipe"):
+    for name in ("link", "lost", "dir", "pipe"):
         with pytest.raises(UnsafeFileError, match="not a regular file"):
-            read_card(tmp_path / f"{name}.card.json")
-    (tmp_path / "lost.card.json").symlink_to(tmp_path / "gone.json")
-    for name in ("link", "lost"):  # a link that leads nowhere is no missing card
-        with pytest.raises(UnsafeFileError):
             find_card(tmp_path / f"{name}.onnx")
     with pytest.raises(InvalidInputError, match="No such file"):
         read_card(tmp_path / "none.card.json")
+    os.truncate(put(tmp_path / "long.card.json", GOOD), 16 * 2**20 + 1)
+    with pytest.raises(InvalidInputError, match="at most 16777216 are read"):
+        read_card(tmp_path / "long.card.json")
 
 
 def test_the_card_of_another_file(tmp_path: Path) -> None:
@@ -173,10 +167,7 @@ def test_centres_that_are_not_finite(tmp_path: Path) -> None:
         read_card(put(tmp_path / "m.card.json", text))
 
 
-def test_a_card_names_the_layer_of_its_centres(tmp_path: Path) -> None:
-    card = Card("birds", ["crow", "wren"], centres=[[1.0], [2.0]], embed="layer4")
-    write_card(tmp_path / "birds.card.json", card)
-    assert read_card(tmp_path / "birds.card.json") == card
-    for embed in ("", 3):
-        with pytest.raises(InvalidInputError, match="must be the name of a layer"):
-            Card("birds", ["crow", "wren"], embed=embed)  # type: ignore[arg-type]
+@pytest.mark.parametrize("embed", ["", 3])
+def test_a_card_names_the_layer_of_its_centres(embed: Any) -> None:
+    with pytest.raises(InvalidInputError, match="must be the name of a layer"):
+        Card("birds", ["crow", "wren"], embed=embed)

@@ -57,31 +57,32 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], Any], *, compressed: 
 
 def test_all_is_kept_and_the_card_says_what_it_is(saved: Path) -> None:
     there, here = read_model(saved), model()
-    np.testing.assert_array_equal(there.embeddings, here.embeddings.astype(np.float16).astype(np.float32))
-    np.testing.assert_array_equal(there.weights, here.weights)
-    np.testing.assert_array_equal(there.bias, here.bias)
-    assert there.embeddings.dtype == there.weights.dtype == there.bias.dtype == np.float32
-    assert there.classes.tolist() == ["a", "b", "c"]
-    assert there.reading == READING
+    half = here.embeddings.astype(np.float16).astype(np.float32)
+    pairs = [(there.embeddings, half), (there.weights, here.weights), (there.bias, here.bias)]
+    for got, expected in pairs:
+        np.testing.assert_array_equal(got, expected)
+        assert got.dtype == np.float32
+    assert (there.classes.tolist(), there.reading) == (["a", "b", "c"], READING)
     card = read_card(card_path(saved))
-    assert (card.classes, card.output, card.description) == (("a", "b", "c"), "logits", "Of a test.")
-    assert card.details == {"seed": 0}
+    found = (card.classes, card.output, card.description, card.details)
+    assert found == (("a", "b", "c"), "logits", "Of a test.", {"seed": 0})
     assert not [name for name in os.listdir(saved.parent) if name.endswith(".tmp")]
 
 
 def test_where_it_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"with this ending, not 'model\.onnx'"):
-        write_model(tmp_path / "model.onnx", model(), description="", details={})
-    with pytest.raises(WriteError, match="No such file or directory"):
-        write_model(tmp_path / "no" / "model.npz", model(), description="", details={})
+    (tmp_path / "folder.npz").mkdir()
     broken = model()
     broken.embeddings[0, 0] = 1e6
-    with pytest.raises(InvalidInputError, match="not finite in half precision"):
-        write_model(tmp_path / "model.npz", broken, description="", details={})
-    assert os.listdir(tmp_path) == []
-    (tmp_path / "folder.npz").mkdir()
-    with pytest.raises(InvalidInputError, match=r"folder.npz is a folder, .* Give the name of a file"):
-        write_model(tmp_path / "folder.npz", model(), description="", details={})
+    wrong: list[tuple[str, TextModel, type[Exception], str]] = [
+        ("model.onnx", model(), InvalidInputError, r"with this ending, not 'model\.onnx'"),
+        ("no/model.npz", model(), WriteError, "No such file or directory"),
+        ("model.npz", broken, InvalidInputError, "not finite in half precision"),
+        ("folder.npz", model(), InvalidInputError, r"folder.npz is a folder, .* Give the name of a file"),
+    ]
+    for name, given_model, error, says in wrong:
+        with pytest.raises(error, match=says):
+            write_model(tmp_path / name, given_model, description="", details={})
+    assert os.listdir(tmp_path) == ["folder.npz"]
 
 
 @pytest.mark.parametrize(
@@ -183,36 +184,37 @@ def test_what_unpacks_to_more_than_its_size_is_refused(saved: Path) -> None:
         read_model(saved)
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="No such file"):
-        Ngrams.load(tmp_path / "none.npz")
-    with pytest.raises(InvalidInputError, match="path=5 must be the name of a file"):
-        Ngrams.load(5)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="not a regular file"):
-        read_model(tmp_path)
+def test_files_that_are_none(saved: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.npz")
-    assert not is_text_model(tmp_path / "pipe.npz")
-    with pytest.raises(InvalidInputError, match="not a regular file"):
-        read_model(tmp_path / "pipe.npz")
-
-
-def test_only_a_model_is_taken_for_one(saved: Path, tmp_path: Path) -> None:
-    assert is_text_model(saved)
     np.savez(tmp_path / "outputs.npz", proba=np.eye(2), classes=["a", "b"])
     (tmp_path / "text.npz").write_text("no archive")
-    assert not is_text_model(tmp_path / "outputs.npz")
-    assert not is_text_model(tmp_path / "text.npz")
-    assert not is_text_model(tmp_path / "none.npz")
+    others = {
+        "none.npz": "No such file",
+        ".": "not a regular file",
+        "pipe.npz": "not a regular file",
+        "outputs.npz": "is not a text model: it has proba, classes",
+        "text.npz": "is not a readable text model",
+    }
+    assert is_text_model(saved)
+    for name, says in others.items():
+        assert not is_text_model(tmp_path / name)
+        with pytest.raises(InvalidInputError, match=says):
+            read_model(tmp_path / name)
+    with pytest.raises(InvalidInputError, match="path=5 must be the name of a file"):
+        Ngrams.load(5)  # type: ignore[arg-type]
 
 
-def test_words_and_their_borders() -> None:
-    def read_as(text: str, **changed: Any) -> str:
-        reading = Reading(**{"ngram_range": (1, 3), "lowercase": True, "max_chars": 50, **changed})
-        return "".join(map(chr, pack([text], reading).codes))
-
-    assert read_as("L'eau, 42\tfois_la\u00a0NUIT!") == " l ' eau , fois la nuit ! "
-    assert read_as("हिन्दी में") == " हिन्दी में "  # vowel signs are no borders
-    assert read_as("٣٤ ३") == ""
-    assert read_as("AbC", lowercase=False) == " AbC "
-    assert read_as("abcdef", max_chars=3) == " abc "
-    assert read_as("a\x00b\ud800") == " a b\ud800 "
+@pytest.mark.parametrize(
+    ("text", "changed", "expected"),
+    [
+        ("L'eau, 42\tfois_la\u00a0NUIT!", {}, " l ' eau , fois la nuit ! "),
+        ("हिन्दी में", {}, " हिन्दी में "),  # vowel signs are no borders
+        ("٣٤ ३", {}, ""),
+        ("AbC", {"lowercase": False}, " AbC "),
+        ("abcdef", {"max_chars": 3}, " abc "),
+        ("a\x00b\ud800", {}, " a b\ud800 "),
+    ],
+)
+def test_words_and_their_borders(text: str, changed: dict[str, Any], expected: str) -> None:
+    reading = Reading(**{"ngram_range": (1, 3), "lowercase": True, "max_chars": 50, **changed})
+    assert "".join(map(chr, pack([text], reading).codes)) == expected

@@ -19,54 +19,48 @@ from consilience.files.storage import StoragePath, storage_path
 @pytest.fixture
 def folder(tmp_path: Path) -> StoragePath:
     made = tmp_path / "folder"
-    made.mkdir()
+    for path in (made / "inner", tmp_path / "outside"):
+        path.mkdir(parents=True)
     (made / "file").write_bytes(b"content")
-    (made / "inner").mkdir()
-    (tmp_path / "outside").mkdir()
     (tmp_path / "secret").write_bytes(b"secret")
-    (made / "link").symlink_to(tmp_path / "secret")
-    (made / "dangling").symlink_to(tmp_path / "nothing")
-    (made / "inner link").symlink_to(tmp_path / "outside")
-    if hasattr(os, "mkfifo"):
-        os.mkfifo(made / "pipe")
+    for name, target in {"link": "secret", "dangling": "nothing", "inner link": "outside"}.items():
+        (made / name).symlink_to(tmp_path / target)
+    os.mkfifo(made / "pipe")
     return StoragePath(made)
 
 
-def test_only_regular_files_and_real_folders_are_listed(folder: StoragePath) -> None:
-    assert [one.path.name for one in folder.entries()] == ["file"]
-    assert folder.folders() == ["inner"]
-    assert {"file", "inner", "link"} < set(folder.names())
-    assert (folder / "nothing").names() == []
-    assert (folder / "file").about().size == 7
-    assert not (folder / "link").is_file()
-
-
-@pytest.mark.parametrize("name", ["link", "dangling", "inner", "inner link", "pipe", "nothing"])
-def test_what_is_no_regular_file_is_not_read_touched_or_deleted(folder: StoragePath, name: str) -> None:
+@pytest.mark.parametrize("behind_url", [False, True])
+def test_only_regular_files_and_real_folders_count(folder: StoragePath, behind_url: bool) -> None:
+    here: Any = folder
+    if behind_url:
+        pytest.importorskip("fsspec")
+        here = storage_path(folder.path.as_uri())
     before = os.stat(folder.path.parent / "secret").st_mtime_ns
-    with pytest.raises(FileNotFoundError), (folder / name).reading():
-        pass
-    (folder / name).touch()
-    (folder / name).delete()
-    assert name == "nothing" or os.path.lexists(folder.path / name)
+    assert [(one.path.name, one.size) for one in here.entries()] == [("file", 7)]
+    assert here.folders() == ["inner"]
+    assert {"file", "inner", "link"} < set(here.names())
+    assert (here / "nothing").names() == []
+    for name in ("link", "dangling", "inner", "inner link", "pipe", "nothing"):
+        with pytest.raises(FileNotFoundError), (here / name).reading():
+            pass
+        (here / name).touch()
+        (here / name).delete()
+        assert not (here / name).is_file()
+        assert name == "nothing" or os.path.lexists(folder.path / name)
     assert os.stat(folder.path.parent / "secret").st_mtime_ns == before
 
 
-def test_a_link_is_replaced_and_not_written_through(folder: StoragePath) -> None:
-    with (folder / "link").writing() as file:
+def test_links_of_strangers_and_of_users(folder: StoragePath) -> None:
+    with (folder / "link").writing() as file:  # it is replaced, and not written through
         file.write(b"mine")
     assert (folder.path.parent / "secret").read_bytes() == b"secret"
     assert stat.S_ISREG((folder.path / "link").lstat().st_mode)
-
-
-def test_folders(folder: StoragePath) -> None:
     with pytest.raises(OSError, match="is a link or a file"):
         (folder / "inner link").make_folder()
     folder.delete_folder()  # which is not empty
     assert folder.path.is_dir()
-    assert (folder / "inner link").is_root() is True
-    assert (folder / "nothing").is_root() is None
-    assert (folder / "file").is_root() is False
+    found = [(folder / name).is_root() for name in ("inner link", "nothing", "file")]
+    assert found == [True, None, False]
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800", "cat" * 100_000])
@@ -97,95 +91,72 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return made
 
 
-class TestEveryStorage:
-    def write(self, path: Any, content: bytes = b"0123456789") -> None:
-        with path.writing() as file:
-            file.write(content)
+def write(path: Any, content: bytes = b"0123456789") -> None:
+    with path.writing() as file:
+        file.write(content)
 
-    def test_what_is_written_is_listed_and_read(self, root: Any) -> None:
-        inner = root / "inner"
-        inner.make_folder()
-        self.write(inner / "b", b"")
-        self.write(inner / "a")
-        self.write(root / "README")
-        assert root.folders() == ["inner"]
-        assert root.names() == ["README", "inner"]
-        assert inner.names() == ["a", "b"]
-        assert [(entry.path.name, entry.size) for entry in inner.entries()] == [("a", 10), ("b", 0)]
-        assert all(entry.used > 1e9 for entry in inner.entries())
-        assert (inner / "a").about().size == 10
-        assert (root.is_root(), (inner / "a").is_root()) == (True, False)
-        assert (inner / "a").is_file()
-        assert not inner.is_file()
-        with (inner / "a").reading() as file:
-            assert file.read(2) == b"01"
-            assert file.seek(-3, os.SEEK_END) == 7
-            assert file.read() == b"789"
-        assert b"".join((inner / "a").blocks()) == b"0123456789"
-        assert (inner / "a").read(10) == b"0123456789"
-        assert (inner / "a").read(9) is (inner / "c").read(9) is None
-        assert set(root.tree()) == {"README", "inner/a", "inner/b"}
-        assert root.read_all([root.tree()["inner/a"], root.tree()["inner/b"]], 9) == [None, b""]
-        assert str(root.at("inner/a")) == str(inner / "a")
 
-    def test_of_several_that_create_a_file_one_wins(self, root: Any) -> None:
-        with ThreadPoolExecutor(4) as pool:
-            won = list(pool.map(lambda i: (root / "a").create(bytes([i])), range(4)))
-        assert sum(won) == 1
-        assert (root / "a").read(1) == bytes([won.index(True)])
-        assert root.names() == ["a"]
+def test_what_is_written_is_listed_and_read(root: Any) -> None:
+    inner = root / "inner"
+    inner.make_folder()
+    for path, content in {inner / "b": b"", inner / "a": b"0123456789", root / "README": b"x"}.items():
+        write(path, content)
+    assert (root.folders(), root.names()) == (["inner"], ["README", "inner"])
+    assert [(entry.path.name, entry.size) for entry in inner.entries()] == [("a", 10), ("b", 0)]
+    assert all(entry.used > 1e9 for entry in inner.entries())
+    assert (root.is_root(), (inner / "a").is_root()) == (True, False)
+    assert ((inner / "a").is_file(), inner.is_file()) == (True, False)
+    with (inner / "a").reading() as file:
+        assert (file.read(2), file.seek(-3, os.SEEK_END), file.read()) == (b"01", 7, b"789")
+    assert b"".join((inner / "a").blocks()) == (inner / "a").read(10) == b"0123456789"
+    assert (inner / "a").read(9) is (inner / "c").read(9) is None
+    tree = root.tree()
+    assert set(tree) == {"README", "inner/a", "inner/b"}
+    assert root.read_all([tree["inner/a"], tree["inner/b"]], 9) == [None, b""]
+    for other in (pickle.loads(pickle.dumps(root)), root.absolute()):  # noqa: S301
+        assert other == root
+        assert str(other.at("inner/a")) == str(inner / "a")
 
-    def test_a_failed_write_changes_nothing(self, root: Any) -> None:
-        self.write(root / "a", b"old")
-        with pytest.raises(KeyboardInterrupt), (root / "a").writing() as file:  # noqa: PT012
-            file.write(b"half")
-            raise KeyboardInterrupt
-        with (root / "a").reading() as file:
-            assert file.read() == b"old"
-        assert root.names() == ["a"]
-        self.write(root / "a", b"new")
-        with (root / "a").reading() as file:
-            assert file.read() == b"new"
 
-    def test_deleting(self, root: Any) -> None:
-        inner = root / "inner"
-        inner.make_folder()
-        self.write(inner / "a")
-        inner.delete()
-        inner.delete_folder()
-        assert inner.names() == ["a"]
+def test_of_several_that_create_a_file_one_wins(root: Any) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        won = list(pool.map(lambda i: (root / "a").create(bytes([i])), range(4)))
+    assert sum(won) == 1
+    assert (root / "a").read(1) == bytes([won.index(True)])
+    assert root.names() == ["a"]
+
+
+def test_a_failed_write_changes_nothing(root: Any) -> None:
+    write(root / "a", b"old")
+    with pytest.raises(KeyboardInterrupt), (root / "a").writing() as file:  # noqa: PT012
+        file.write(b"half")
+        raise KeyboardInterrupt
+    assert (root / "a").read(9) == b"old"
+    assert root.names() == ["a"]
+    write(root / "a", b"new")
+    assert (root / "a").read(9) == b"new"
+
+
+def test_deleting(root: Any) -> None:
+    inner = root / "inner"
+    inner.make_folder()
+    write(inner / "a")
+    inner.delete()
+    inner.delete_folder()
+    assert inner.names() == ["a"]
+    for _ in range(2):
         (inner / "a").delete()
-        (inner / "a").delete()
-        assert (inner / "a").about() is None
-        inner.delete_folder()
-        assert root.folders() == []
-
-    def test_what_is_not_there_is_not_found(self, root: Any) -> None:
-        with pytest.raises(FileNotFoundError), (root / "a").reading():
-            pass
-
-    @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\\b", "../x"])
-    def test_names_do_not_leave_their_folder(self, root: Any, name: str) -> None:
-        with pytest.raises(InvalidInputError, match="is no name of a file"):
-            root / name
-
-    def test_copies_mean_the_same(self, root: Any) -> None:
-        self.write(root / "a")
-        for other in (pickle.loads(pickle.dumps(root)), root.absolute()):  # noqa: S301
-            assert other == root
-            assert other.names() == ["a"]
+    assert (inner / "a").about() is None
+    inner.delete_folder()
+    assert root.folders() == []
+    with pytest.raises(FileNotFoundError), (root / "a").reading():
+        pass
 
 
-class TestLinksBehindFileUrls:
-    def test_they_count_as_nothing(self, folder: StoragePath) -> None:
-        pytest.importorskip("fsspec")
-        url = storage_path(folder.path.as_uri())
-        assert ([one.path.name for one in url.entries()], url.folders()) == (["file"], ["inner"])
-        for name in ("link", "inner link", "pipe"):
-            with pytest.raises(FileNotFoundError), (url / name).reading():
-                pass
-            (url / name).delete()
-            assert os.path.lexists(folder.path / name)
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\\b", "../x"])
+def test_names_do_not_leave_their_folder(root: Any, name: str) -> None:
+    with pytest.raises(InvalidInputError, match="is no name of a file"):
+        root / name
 
 
 class TestUrls:
@@ -231,7 +202,7 @@ class TestUrls:
             raise error
 
         path = storage_path("memory://errors/x")
-        for name in ("pipe_file", "cat_file", "ls"):
+        for name in ("pipe_file", "open", "ls"):
             monkeypatch.setattr(MemoryFileSystem, name, fail)
         with pytest.raises(StorageError, match=says) as caught, path.writing() as file:
             file.write(b"x")

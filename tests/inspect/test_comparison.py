@@ -16,7 +16,6 @@ from consilience.inspect.comparison import agreements, coverages
 from consilience.methods import CE
 from consilience.students import Logistic
 
-
 ONE: Any = {"methods": ["sd"], "teacher_temperatures": [None], "self_label": [False]}
 
 

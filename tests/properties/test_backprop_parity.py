@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from consilience.kernels.unify.cross_entropy import ce_logits, ce_objective
 from consilience.kernels.unify.factorisation import mf_lf_logits, mf_lv_logits, mf_p_probabilities
-from consilience.kernels.unify.packed import block_log_softmax, make_layout
+from consilience.kernels.unify.packed import block_softmax, make_layout
 from consilience.labels import LabelSpace
 from consilience.nn import BACKPROP_LOSSES
 
@@ -44,7 +44,7 @@ def solve(method: str, space: LabelSpace, logits: np.ndarray) -> tuple[np.ndarra
         return T * U, ce_objective(U, logits, layout, T)
     if method == "mf-p":
         U, V, _, _ = mf_p_probabilities(logits, layout, T, 1e-13, 100_000)
-        P = np.exp(block_log_softmax(logits, layout.offsets, T))
+        P = block_softmax(logits, layout.offsets, T)[1]
         return T * np.log(U), np.nansum(residual(P, U, V, space) ** 2, axis=1)
     if method == "mf-lv":
         U, V, _, _ = mf_lv_logits(logits, layout, T, LAM, 1e-13, 100_000)

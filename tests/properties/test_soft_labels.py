@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from consilience import methods
-from consilience.labels.space import connected_classes
 from consilience.exceptions import ConvergenceWarning
 from consilience.labels import LabelSpace
+from consilience.labels.space import connected_classes
 from consilience.soft_labels.estimate import estimate_soft_labels
-from consilience.soft_labels.methods import SOLVERS
+from consilience.soft_labels.solvers import SOLVERS
 
 Floats = NDArray[np.float64]
 Way = str

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
 from scipy.special import log_softmax
@@ -29,17 +27,6 @@ def test_keeps_classes_answers_and_a_reduced_embedding() -> None:
     distances = np.linalg.norm(kept.embeddings[0] - kept.embeddings[1:].astype(float), axis=1)
     true = np.linalg.norm(ROWS[0] - ROWS[1:], axis=1)
     assert np.ptp(distances / true) < 0.01 * (distances / true).mean()
-
-
-def test_survives_an_npz_without_pickles() -> None:
-    kept, file = describe(MODEL, ROWS), io.BytesIO()
-    np.savez(file, **kept.arrays)
-    file.seek(0)
-    with np.load(file, allow_pickle=False) as read:
-        again = Description(**dict(read))
-    for name, array in kept.arrays.items():
-        np.testing.assert_array_equal(again.arrays[name], array)
-        assert again.arrays[name].dtype == array.dtype
 
 
 def test_is_compact() -> None:

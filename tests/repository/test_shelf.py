@@ -1,4 +1,4 @@
-"""A repository behind a URL: in memory, as a bucket is, and in ``file://``, which can rename."""
+"""Where models lie: a folder, or a URL: in memory, as a bucket is, and ``file://``, which can rename."""
 
 from __future__ import annotations
 
@@ -26,11 +26,14 @@ fsspec = pytest.importorskip("fsspec")
 Open = Callable[[], Repository]
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["local", "memory", "file"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place where nothing is yet."""
     place = tmp_path / "bucket" / "models"
-    return f"memory:/{place}" if request.param == "memory" else place.as_uri()
+    return {"local": str(place), "memory": f"memory:/{place}", "file": place.as_uri()}[request.param]
+
+
+behind_url = pytest.mark.parametrize("url", ["memory", "file"], indirect=True)
 
 
 @pytest.fixture
@@ -85,6 +88,7 @@ def test_models_come_back(bucket: Repository, opened: Open, fitted: Any, digits:
     assert unified.score(X[600:], y[600:]) > 0.7
 
 
+@behind_url
 def test_what_is_written(bucket: Repository, url: str, tmp_path: Path) -> None:
     found = files(url)
     assert {path.count("/") for path in found if path.endswith(".onnx")} == {2}  # a folder for each add
@@ -126,6 +130,7 @@ def test_of_adds_at_once_one_wins(opened: Open, onnx_file: Path, url: str) -> No
     assert opened().verify().passed  # those that lost left nothing
 
 
+@behind_url
 def test_an_add_that_is_killed_is_not_there_and_swept(
     bucket: Repository, opened: Open, onnx_file: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +150,7 @@ def test_an_add_that_is_killed_is_not_there_and_swept(
     assert len(opened()) == 3
 
 
+@behind_url
 def test_a_damaged_file_is_never_opened(bucket: Repository, opened: Open, url: str, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "copies")
     path = model_file(url, "low")
@@ -161,6 +167,7 @@ def test_a_damaged_file_is_never_opened(bucket: Repository, opened: Open, url: s
         assert found == [("low", "missing" if data is None else "damaged")]
 
 
+@behind_url
 def test_a_damaged_copy_is_fetched_again(bucket: Repository, opened: Open, tmp_path: Path) -> None:
     path = opened().path("low")
     assert path.is_relative_to(tmp_path / "copies")
@@ -174,22 +181,62 @@ def test_a_damaged_copy_is_fetched_again(bucket: Repository, opened: Open, tmp_p
     assert not list((tmp_path / "copies").glob(".*"))
 
 
-def test_hostile_cards_do_not_hide_the_others(bucket: Repository, opened: Open, url: str) -> None:
-    card = json.loads(files(url)["low/low.card.json"])
-    part = card["details"]["repository"]
-    part["files"] = {"../high/high.onnx": next(iter(part["files"].values()))}
-    put(url, "huge/huge.card.json", b"[" + b" " * (17 * 2**20) + b"]")
-    put(url, "deep/deep.card.json", b"[" * 100_000)
-    put(url, "low/low.card.json", json.dumps(card).encode())
-    listing = opened().list()
-    assert listing.names == ["high", "middle"]
-    assert sorted(listing.problems) == ["deep", "huge", "low"]
-    assert "path inside the folder" in listing.problems["low"]
-    for name in listing.problems:
-        opened().remove(name)
-    assert opened().list().problems == {}
+CHANGES = {
+    "liar": {"name": "low"},
+    "leads outside": {"details.repository.files": {"../high/high.onnx": ["a" * 64, 1]}},
+    "large metric": {"details.repository.metrics": {"a": 10**400}},
+    "large size": {"details.repository.files": {"x.onnx": ["a" * 64, 10**400]}},
+    "no inputs": {"details.repository.inputs": []},
+    "odd names": {"feature_names": 5},
+    "half a character": {"description": "\ud800"},
+    "older": {"details.repository.version": 1},
+    "deep": {"details.repository.metrics": {"a": [[[{}]]]}},
+}
 
 
+def test_a_bad_card_costs_its_model_and_no_other(bucket: Repository, opened: Open, url: str) -> None:
+    good = files(url)["low/low.card.json"].decode()
+    texts = {
+        "huge": '{"consilience_card": 1, "x": "' + "a" * (17 * 2**20) + '"}',
+        "too deep": '{"consilience_card": 1, "details": ' + "[" * 200_000 + "]" * 200_000 + "}",
+        "wrong": '{"consilience_card": 1, "name": "wrong", "classes": {"a": 1}}',
+        "plain": '{"consilience_card": 1, "name": "plain", "classes": ["a"]}',
+        "twice": good.replace('"low",', '"twice", "name": "twice",', 1),
+        "empty": "",
+    }
+    for name, change in CHANGES.items():
+        card = json.loads(good) | {"name": name}
+        for key, value in change.items():
+            *above, last = key.split(".")
+            part = card
+            for step in above:
+                part = part[step]
+            part[last] = value
+        texts[name] = json.dumps(card)
+    for name, text in texts.items():
+        put(url, f"{name}/{name}.card.json", text.encode())
+    repository = opened()
+    listing = repository.list()
+    assert listing.names == ["high", "low", "middle"]
+    assert sorted(listing.problems) == sorted(texts)
+    assert all(0 < len(why) <= 500 for why in listing.problems.values())
+    assert "lies in the folder 'liar'" in listing.problems["liar"]
+    assert "not written by add" in listing.problems["plain"]
+    assert "path inside the folder" in listing.problems["leads outside"]
+    assert "liar cannot be used" in repr(listing)
+    json.dumps(listing.to_dict()).encode()
+    with pytest.raises(InvalidInputError, match="'deep' cannot be used"):
+        repository.show("deep")
+    assert "deep" not in repository
+    assert repository["low"].classes.tolist() == [0, 1, 2, 3]
+    assert {one.model for one in repository.verify().findings} == {*texts}
+    for name in texts:
+        repository.remove(name)
+    assert repository.list().problems == {}
+    assert repository.verify().passed
+
+
+@behind_url
 def test_a_second_card_that_says_otherwise_is_found(bucket: Repository, opened: Open, url: str) -> None:
     path = f"{model_file(url, 'low').rpartition('/')[0]}/low.card.json"
     put(url, path, b"{}")
@@ -204,9 +251,9 @@ def test_a_bucket_and_a_folder_can_be_copied_to_each_other(
         (tmp_path / "down" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "down" / path).write_bytes(data)
     for file in filter(Path.is_file, original.rglob("*")):
-        put(url + "-up", file.relative_to(original).as_posix(), file.read_bytes())
+        put(f"{url}-up", file.relative_to(original).as_posix(), file.read_bytes())
     expected = bucket["low"].predict_logits(digits[0][:5])
-    for place in (tmp_path / "down", url + "-up"):
+    for place in (tmp_path / "down", f"{url}-up"):
         other = Repository(place, copies=tmp_path / "copies")
         assert other.verify().passed
         assert np.array_equal(other["low"].predict_logits(digits[0][:5]), expected)
@@ -226,6 +273,7 @@ def test_other_places_are_refused(opened: Open, url: str, tmp_path: Path) -> Non
             Repository(where)
 
 
+@behind_url
 def test_a_store_that_loses_what_was_sent_is_noticed(
     opened: Open, onnx_file: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +284,7 @@ def test_a_store_that_loses_what_was_sent_is_noticed(
     assert "lost" not in repository
 
 
+@behind_url
 def test_copies_go_to_the_cache_of_the_user(
     bucket: Repository, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
 from consilience.teachers import as_teacher
-from consilience.teachers.folders import MAX_FILES, Folder, list_files
+from consilience.teachers.folders import MAX_FILES, Folder, list_files, source_sha256
 
 
 def folder_of(path: Path, **files: object) -> Path:
@@ -122,10 +122,12 @@ def test_weights_are_safetensors(tmp_path: Path) -> None:
     assert opened(path).weight_files() == ("1.safetensors", "2.safetensors")
 
 
-def test_a_digest_is_of_names_and_contents(tmp_path: Path) -> None:
-    folder = opened(folder_of(tmp_path / "m", a="1", b="2"))
-    first = folder.digest(["a", "b"])
-    assert folder.digest(["b", "a"]) == first
-    assert folder.digest(["a"]) != first
-    (folder.path / "a").write_text("3")
-    assert folder.digest(["a", "b"]) != first
+def test_a_checksum_is_of_names_and_contents(tmp_path: Path) -> None:
+    path = folder_of(tmp_path / "m", a="1", b="2")
+    first = source_sha256(path)
+    (path / "model.card.json").write_text("{}")  # but not of the card, which holds it
+    assert source_sha256(path) == first
+    (path / "a").rename(path / "c")
+    renamed = source_sha256(path)
+    (path / "c").write_text("3")
+    assert len({first, renamed, source_sha256(path)}) == 3

@@ -123,30 +123,6 @@ def mlp(k: int = 3) -> MLPClassifier:
     return model.fit(np.repeat(X, 6, axis=0), np.array(["z", "b", "m"])[np.arange(60) % k])
 
 
-def test_zipmap_works_with_and_without_external_data(convert: Make, tmp_path: Path) -> None:
-    model = mlp()
-    path = convert(model, X[:1], options={"zipmap": True})
-    whole = as_teacher(path)
-    raw = onnx.load(path)
-    weights = [tensor for tensor in raw.graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT]
-    for tensor in weights:  # only raw bytes are moved out of the file, and only weights may be
-        tensor.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor), tensor.name))
-    onnx.save(
-        raw,
-        tmp_path / "ext.onnx",
-        save_as_external_data=True,
-        location="ext.data",
-        size_threshold=0,
-    )
-    split = as_teacher(tmp_path / "ext.onnx")
-    for teacher in (whole, split):
-        assert teacher.classes.tolist() == ["b", "m", "z"]
-        proba = softmax(teacher.predict_logits(X), axis=1)
-        np.testing.assert_allclose(proba, model.predict_proba(X), atol=1e-5)
-    renamed = as_teacher(tmp_path / "ext.onnx", ["r", "s", "t"])
-    np.testing.assert_array_equal(renamed.predict_logits(X), split.predict_logits(X))
-
-
 @pytest.mark.parametrize(("kind", "k"), [(LinearSVC, 2), (LinearSVC, 3), (SVC, 3)])
 def test_margins_are_logits_whatever_the_output_is_called(kind: Any, k: int, convert: Make) -> None:
     y = np.arange(10) % k

@@ -91,7 +91,7 @@ def test_a_tensor_can_be_named(save: Callable[[Any], Path]) -> None:
         teacher = Onnx(path, CLASSES, embed=tensor, batch_size=4)
         np.testing.assert_allclose(teacher.embed(X), expected, atol=1e-5)
         assert (teacher.class_weights is not None) == has_weights
-    with pytest.raises(TeacherError, match="no tensor 'hh' in its graph; it has, for example, 'h'"):
+    with pytest.raises(TeacherError, match="no tensor 'hh'; it has, for example, 'h'"):
         as_teacher(path, CLASSES, embed="hh")
     with pytest.raises(TeacherError, match="has embed=3; give the name of a tensor, or a function"):
         as_teacher(path, CLASSES, embed=3)

@@ -127,9 +127,9 @@ def clustering_page(model: Any, X: Any = None, y: Any = None) -> Block:
         sections.append(_classes(model.n_clusters, labels, y, agreement))
     if proba is not None and proba.shape[1] > 1:
         every, names = np.arange(len(proba)), list(range(proba.shape[1]))
-        rows = least_sure("Rows between two clusters", proba, every, names, MOST_ROWS, "place")
-        told = "Rows are known by their position, counted from 0."
-        sections.append(section("Which rows are hard?", told, rows))
+        hard = least_sure("Rows between two clusters", proba, every, names, MOST_ROWS, "place")
+        text = "Rows are known by their position, counted from 0."
+        sections.append(section("Which rows are hard?", text, hard))
     lead = (
         "Groups found by a model that labels the rows itself, so that it is sure of every row and every "
         "cluster gets its share."

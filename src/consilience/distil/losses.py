@@ -11,7 +11,6 @@ from consilience.options import (
     Options,
     anything,
     choice,
-    either,
     flag,
     number,
     one_of,
@@ -27,7 +26,7 @@ _TAU: Any = option(
     default=3.0,
 )
 _EPSILON: Any = option(
-    either("auto", check=number(above=0)),
+    choice("auto", check=number(above=0)),
     "Regularisation of eq. (5). 'auto' is half the standard deviation of the cost, as in `sinkhorn`.",
     default="auto",
 )
@@ -210,7 +209,7 @@ class DistilOptions(Options):
         default="sinkhorn",
     )
     teacher_weight: Any = option(
-        either("auto", check=number(at_least=0)),
+        choice("auto", check=number(at_least=0)),
         "Weight of the teachers' part, lambda of eq. (11); 10 or 100 in the paper. 0 trains with the labels "
         "only. With 'auto' each teacher has to earn its weight on held-out labels (ours): 0, 10, 30 or 100, "
         "and for networks 0, 3, 10 or 30. A third of it counts on labelled rows; see `check`. A number is "

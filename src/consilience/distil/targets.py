@@ -171,7 +171,9 @@ def network_targets(signal: TeacherSignal, task: Task) -> list[Target]:
     if isinstance(loss, KD):
         return [Target(_matched_logits(signal, task.classes), 1.0, KDLoss(heat))]
     width = features(signal.observed).shape[1]
-    compared = {RKD: RKDLoss, FitNet: lambda: FitNetLoss(width), Refilled: RelationLoss}[type(loss)]()
+    compared: nn.Module = RKDLoss() if isinstance(loss, RKD) else RelationLoss()
+    if isinstance(loss, FitNet):
+        compared = FitNetLoss(width)
     found = [Target(_standard_embeddings(signal), 1.0, compared, of="features")]
     if isinstance(loss, Refilled):
         found.append(Target(_nearest_mean_logits(signal, task), 1.0, KDLoss(heat)))

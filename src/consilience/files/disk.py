@@ -80,7 +80,7 @@ def file_sha256(path: str | os.PathLike[str], *, links: bool = True) -> str:
 
 
 @contextmanager
-def replacing(target: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+def replacing(target: Path, *, durable: bool = True, exclusive: bool = False) -> Iterator[BinaryIO]:
     """Open a temporary file next to `target` that takes its place when the block ends without an error.
 
     A reader sees the old file or the new one, never half of one. A link is replaced, not followed.
@@ -91,6 +91,8 @@ def replacing(target: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
         The file; its folder must exist. A folder, a pipe or a device is refused.
     durable : bool
         Whether to wait until the file is on disk. If not, a power cut may lose it or damage it.
+    exclusive : bool
+        Whether to raise where there is a file already.
     """
     # not tempfile: only their owner may read its files, and os.replace would keep it that way
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
@@ -102,7 +104,7 @@ def replacing(target: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        os.replace(temporary, target)
+        (os.link if exclusive else os.replace)(temporary, target)
         if durable and os.name == "posix":  # Windows cannot open folders
             folder = os.open(target.parent, os.O_RDONLY)
             os.fsync(folder)

@@ -10,15 +10,12 @@ from __future__ import annotations
 import contextlib
 import datetime
 import errno
-import io
 import re
 import secrets
 import tempfile
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 from urllib.parse import urlsplit
@@ -27,7 +24,7 @@ from consilience._optional import require
 from consilience.exceptions import ConsilienceError, InvalidInputError, MissingDependencyError, StorageError
 from consilience.files.storage import BLOCK, KINDS, Entry, StoragePath, check_name
 
-_AT_ONCE = 2**26  # bytes that are sent from memory, or fetched into it
+_AT_ONCE = 2**26  # bytes that are sent from memory
 _MOST_TEXT = 200  # characters of a message of others
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 # what may be in messages of others: addresses with signatures, and keys
@@ -119,34 +116,21 @@ class RemotePath(StoragePath):
 
     @contextmanager
     def reading(self) -> Iterator[BinaryIO]:
-        self._check_regular()
-        with _told(self.url, "read"):
-            content = self._system.cat_file(self.path)
-        yield io.BytesIO(content)
-
-    def blocks(self) -> Iterator[bytes]:
-        self._check_regular()
-        with _told(self.url, "read"), self._system.open(self.path, "rb", block_size=BLOCK) as file:
-            while block := file.read(BLOCK):
-                yield block
-
-    def _check_regular(self) -> None:
         if self._renames and not self.is_file():  # where files may be links or pipes
             raise FileNotFoundError(errno.ENOENT, "no regular file", self.url)
+        with _told(self.url, "read"), self._system.open(self.path, "rb", block_size=BLOCK) as file:
+            yield file
 
     def read_all(self, files: Sequence[Entry], most: int) -> list[bytes | None]:
         found: list[bytes | None] = [b"" if entry.size == 0 else None for entry in files]
         wanted = [i for i, entry in enumerate(files) if 0 < entry.size <= most]
-        while wanted:
-            ends = list(accumulate(files[i].size for i in wanted))
-            count = max(1, bisect_right(ends, _AT_ONCE))
-            now, wanted = wanted[:count], wanted[count:]
-            paths, sizes = [files[i].path.path for i in now], [files[i].size for i in now]
-            with _told(self.url, "read"):
-                for i, answer in zip(now, self._system.cat_ranges(paths, [0] * len(now), sizes), strict=True):
-                    if isinstance(answer, Exception) and not isinstance(answer, FileNotFoundError):
-                        raise answer
-                    found[i] = None if isinstance(answer, Exception) else bytes(answer)
+        paths, sizes = [files[i].path.path for i in wanted], [files[i].size for i in wanted]
+        with _told(self.url, "read"):
+            answers = self._system.cat_ranges(paths, [0] * len(wanted), sizes) if wanted else []
+            for i, answer in zip(wanted, answers, strict=True):
+                if isinstance(answer, Exception) and not isinstance(answer, FileNotFoundError):
+                    raise answer
+                found[i] = None if isinstance(answer, Exception) else bytes(answer)
         return found
 
     def create(self, data: bytes) -> bool:

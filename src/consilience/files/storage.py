@@ -8,9 +8,9 @@ deleted.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -131,17 +131,13 @@ class StoragePath:
 
     def create(self, data: bytes) -> bool:
         """Write a file that is not there yet, whole or not at all; False if there is one."""
-        temporary = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}.tmp")
         try:
-            with replacing(temporary) as file:
+            with replacing(self.path, exclusive=True) as file:
                 file.write(data)
-            os.link(temporary, self.path)  # as a whole, and only if nothing is there
-        except FileExistsError:
+        except WriteError as error:
+            if error.errno != errno.EEXIST:
+                raise
             return False
-        except OSError as error:
-            raise WriteError(error.errno, error.strerror or str(error), str(self.path)) from error
-        finally:
-            temporary.unlink(missing_ok=True)
         return True
 
     def touch(self) -> None:

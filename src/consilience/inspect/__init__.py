@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING
 from consilience._optional import lazy
 
 if TYPE_CHECKING:
-    from consilience.inspect.aliases import suggest_aliases
-    from consilience.inspect.suggestions import AliasSuggestions, SameClass, SameName
+    from consilience.inspect.aliases import AliasSuggestions, SameClass, SameName, suggest_aliases
 
 __all__ = ["AliasSuggestions", "SameClass", "SameName", "suggest_aliases"]
 
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "AliasSuggestions": "suggestions",
-        "SameClass": "suggestions",
-        "SameName": "suggestions",
-        "suggest_aliases": "aliases",
-    },
-)
+__getattr__, __dir__ = lazy(__name__, dict.fromkeys(__all__, "aliases"))

@@ -329,32 +329,33 @@ def _names_of_group(
 ) -> list[SameClass]:
     """Return the pairs of names of one group: each with the name to keep."""
     members = np.flatnonzero(found.groups == group)
-    classes, counts = np.unique(space.columns[members], return_counts=True)
-    names = space.classes[classes].tolist()
-    if len(names) < 2:
-        return []
-    order = sorted(
-        range(len(names)),
-        key=lambda k: (-counts[k], -len(names[k]) if isinstance(names[k], str) else 0, names[k]),
+    own = {
+        code: members[space.columns[members] == code] for code in np.unique(space.columns[members]).tolist()
+    }
+    names = dict(zip(own, space.classes[list(own)].tolist(), strict=True))
+    kept = min(
+        own,
+        key=lambda code: (
+            -len(own[code]),
+            -len(names[code]) if isinstance(names[code], str) else 0,
+            names[code],
+        ),
     )
-    kept = order[0]
-    pairs = []
-    for k in sorted(order[1:]):
-        own = members[space.columns[members] == classes[k]]
-        rest = members[space.columns[members] != classes[k]]
-        pairs.append(
-            SameClass(
-                names[k],
-                names[kept],
-                _teachers(own, space),
-                _teachers(members[space.columns[members] == classes[kept]], space),
-                _mean_agreement(found, own, rest),
-                spelling(names[k], names[kept]),
-                _speaking_rows(found.ranks, own, rest, rows, same=True),
-                not doubtful & {int(classes[k]), int(classes[kept])},
-            )
+    rest = {code: np.setdiff1d(members, columns) for code, columns in own.items()}
+    return [
+        SameClass(
+            names[code],
+            names[kept],
+            _teachers(columns, space),
+            _teachers(own[kept], space),
+            _mean_agreement(found, columns, rest[code]),
+            spelling(names[code], names[kept]),
+            _speaking_rows(found.ranks, columns, rest[code], rows, same=True),
+            not doubtful & {code, kept},
         )
-    return pairs
+        for code, columns in own.items()
+        if code != kept
+    ]
 
 
 def _parts_of_name(found: Matched, name: int, rows: Ints, space: LabelSpace) -> list[SameName]:
@@ -385,19 +386,15 @@ def _mean_agreement(found: Matched, columns: Ints, others: Ints) -> float:
 
 def _speaking_rows(ranks: Floats, columns: Ints, others: Ints, rows: Ints, *, same: bool) -> tuple[int, ...]:
     """Return the three rows that both sides rank highest, or (with same=False) only one of them."""
-    one, other = _log_ranks(ranks[:, columns]), _log_ranks(ranks[:, others])
-    low, high = np.minimum(one, other), np.maximum(one, other)
+    sides = np.array([_log_ranks(ranks[:, one]) for one in (columns, others)])
+    known = np.flatnonzero(np.isfinite(sides).all(axis=0))
+    low, high = sides[:, known].min(axis=0), sides[:, known].max(axis=0)
     # ranks often tie: then the row counts that one side ranks higher
     order = np.lexsort((low, (high if same else low - high).round(9)))
-    known: Any = np.isfinite(high[order])
-    return tuple(rows[order[known][:3]].tolist())
+    return tuple(rows[known[order[:3]]].tolist())
 
 
 def _log_ranks(ranks: Floats) -> Floats:
     """Return the mean logarithm of some columns; infinite in rows on which all these teachers abstain."""
-    known = ~np.isnan(ranks)
-    total = np.where(known, np.log(np.where(known, ranks, 1.0)), 0.0).sum(axis=1)
-    means: Floats = np.divide(
-        total, known.sum(axis=1), out=np.full(len(ranks), np.inf), where=known.any(axis=1)
-    )
-    return means
+    logs, n_known = np.nansum(np.log(ranks), axis=1), (~np.isnan(ranks)).sum(axis=1)
+    return np.where(n_known > 0, logs / np.maximum(n_known, 1), np.inf)

@@ -35,7 +35,7 @@ from consilience.labels import LabelSpace
 from consilience.methods import Method, as_method
 from consilience.rows import as_rows
 from consilience.run import Run, resolve_run
-from consilience.soft_labels.methods import spread_out
+from consilience.soft_labels.solvers import spread_out
 from consilience.students.make import as_student, holds_texts, make_student
 
 METHODS = ("auto", "ranks", "mf-lf", "ce", "sd")

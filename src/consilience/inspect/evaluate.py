@@ -154,7 +154,7 @@ def wilson(n_right: int, n_rows: int, confidence: float = 0.95) -> tuple[float, 
 
 def shares_of(hits: Codes, counts: Codes) -> Floats:
     """Return the share (L,) of each class's rows that are right; NaN without rows."""
-    return np.divide(hits, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+    return np.asarray(np.divide(hits, counts, out=np.full(len(counts), np.nan), where=counts > 0))
 
 
 def confusion_matrix(truth: Codes, decided: Codes, n_classes: int) -> Codes:
@@ -434,8 +434,8 @@ def assess(
         compared.append(Compared("vote", "vote", n_classes, measured(vote, truth), scores))
     if alone is not None:
         learnt, held_out, n_folds = alone
-        ours = Answers(*(part[held_out] for part in answers))
-        both = [measured(one, truth[held_out]) for one in (learnt, ours)]
+        same = Answers.given(proba[held_out], truth[held_out])
+        both = [measured(one, truth[held_out]) for one in (learnt, same)]
         compared.append(Compared(f"labels alone ({n_folds} folds)", "labels only", n_classes, *both))
     best, who = np.full(n_classes, np.nan), np.full(n_classes, -1)  # the best recall of a teacher, and whose
     for i, (theirs, ours) in enumerate(sides):

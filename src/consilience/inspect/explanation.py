@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
@@ -28,8 +29,8 @@ from consilience.kernels.unify.packed import block_softmax, floor_blocks
 from consilience.labels import LabelSpace
 from consilience.rows import as_rows
 from consilience.run import resolve_run
+from consilience.soft_labels.agreement import divide_by_temperatures
 from consilience.soft_labels.estimate import estimate_soft_labels
-from consilience.soft_labels.teacher_temperatures import divide_by_temperatures
 
 MOST_PROBABLE = 3  # classes of a distribution that are printed
 MOST_ROWS = 15  # disagreements that are printed
@@ -92,7 +93,7 @@ class Explanation:
         """Return everything, ready for JSON: distributions are lists of classes with probabilities."""
         soft = None if self.soft_label is None else _listed(self.soft_label)
         said = [plain(one) | {"proba": _listed(one.proba)} for one in self.said]
-        return plain(self) | {"proba": _listed(self.proba), "soft_label": soft, "said": said}
+        return {**plain(self), "proba": _listed(self.proba), "soft_label": soft, "said": said}
 
     def to_frame(self) -> Any:
         """Return a pandas data frame: a column per class; teachers, soft label and student as rows."""
@@ -190,7 +191,7 @@ class Disagreements:
         """Return a pandas data frame of rows, or of pairs of classes."""
         check_choice("of", of, ("rows", "pairs"))
         kind, rows = (Disagreement, self.rows) if of == "rows" else (ClassPair, self.pairs)
-        return frame(map(asdict, rows), columns=list(kind.__dataclass_fields__))  # type: ignore[call-overload]
+        return frame(map(asdict, rows), columns=list(kind.__dataclass_fields__))
 
     def row_table(self, caption: str, rows: Sequence[Disagreement] | None = None, note: str = "") -> Block:
         """Return rows as a table, by default all."""
@@ -285,7 +286,7 @@ def as_one_row(x: Any) -> Any:
         return x.to_frame().T.infer_objects()
     if isinstance(x, list | tuple):
         x = as_numbers("x", x, "expected one row, such as X[17]")
-    shape = getattr(x, "shape", None) or ()
+    shape: tuple[int, ...] = getattr(x, "shape", None) or ()
     if len(shape) > 1 and shape[0] != 1:
         raise InvalidInputError(f"x has {shape[0]} rows; explain takes one, such as X[17] or X[17:18].")
     return x if len(shape) > 1 else x[None] if shape else [x]
@@ -365,19 +366,19 @@ def compare_decisions(
     blocks = [*(shares[:, space.block(i)] for i in range(n_teachers)), proba]
     classes = [*(space.columns[space.block(i)] for i in range(n_teachers)), np.arange(space.n_classes)]
     found: dict[Kind, list[Floats]] = {"teachers": [np.empty((8, 0))], "student": [np.empty((8, 0))]}
-    for i, j in zip(*np.triu_indices(n_teachers + 1, 1), strict=True):
+    for i, j in combinations(range(n_teachers + 1), 2):
         shared, in_i, in_j = np.intersect1d(classes[i], classes[j], return_indices=True)
         answered = ~np.isnan(blocks[i][:, 0] + blocks[j][:, 0])
         if j == n_teachers:  # the student left a teacher that knows what it decides for
             answered &= np.isin(decided, shared)
         if len(shared) > 1:
-            rows = np.flatnonzero(answered)
-            p, q = _given(blocks[i][np.ix_(rows, in_i)]), _given(blocks[j][np.ix_(rows, in_j)])
-            mass = proba[np.ix_(rows, shared)].sum(axis=1)
+            where = np.flatnonzero(answered)
+            p, q = _given(blocks[i][np.ix_(where, in_i)]), _given(blocks[j][np.ix_(where, in_j)])
+            mass = proba[np.ix_(where, shared)].sum(axis=1)
             found["student" if j == n_teachers else "teachers"].append(
-                _contradictions(rows, (i, j), shared, p, q, mass)
+                _contradictions(where, (i, j), shared, p, q, mass)
             )
-    rows, pairs, counts = list[Disagreement](), list[ClassPair](), []
+    rows, pairs, counts = list[Disagreement](), list[ClassPair](), list[int]()
     places = np.arange(len(proba)) if places is None else places
     for kind, parts in found.items():
         worst = _worst(np.hstack(parts))
@@ -386,7 +387,10 @@ def compare_decisions(
         pairs += _pairs(worst, kind, space)
     rows.sort(key=lambda row: -row.severity)
     pairs.sort(key=lambda pair: -pair.severity)
-    return Disagreements(tuple(rows[:max_rows]), tuple(pairs), len(proba), *counts, tuple(told))
+    n_contradicted, n_left = counts
+    return Disagreements(
+        tuple(rows[:max_rows]), tuple(pairs), len(proba), n_contradicted, n_left, tuple(told)
+    )
 
 
 def _contradictions(
@@ -417,7 +421,8 @@ def _worst(found: Floats) -> Floats:
 def _given(part: Floats) -> Floats:
     """Return probabilities (k, c) given that the class is one of these."""
     total = part.sum(axis=1, keepdims=True)
-    return np.divide(part, total, out=np.full(part.shape, 1.0 / part.shape[1]), where=total > 0)
+    uniform = np.full(part.shape, 1.0 / part.shape[1])
+    return np.asarray(np.divide(part, total, out=uniform, where=total > 0))
 
 
 def _listed_rows(

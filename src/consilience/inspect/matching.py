@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from difflib import SequenceMatcher
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from consilience._words import shorten, visible
 from consilience.exceptions import AliasWarning, warn
 from consilience.kernels.arrays import Floats, Ints
-from consilience.kernels.unify.agreement import (
+from consilience.kernels.unify.ranks import (
     Agreement,
     column_ranks,
     join_groups,
@@ -21,7 +21,7 @@ from consilience.kernels.unify.agreement import (
     shared_agreement,
 )
 from consilience.labels import LabelSpace
-from consilience.soft_labels.methods import spread_out
+from consilience.soft_labels.solvers import spread_out
 
 # The evidence that two columns are one class, as log-odds: how they agree in what they share with others (w),
 # the same times their own agreement (w r), things shared per name (v), and how often a class surely has a
@@ -199,27 +199,22 @@ def warn_of_names(logits: Floats, space: LabelSpace) -> None:
 def _suspects(found: Matched, space: LabelSpace) -> tuple[list[str], list[str]]:
     """Return the pairs of teachers whose names do not fit, in words: two names for one, one for two."""
     renamed, confused = [], []
-    for j in range(space.n_teachers):
-        for i in range(j):
-            one, other = space.block(i), space.block(j)
-            agreement = found.correlation[one, other]
-            if min(agreement.shape) < LEAST_CLASSES:
-                continue
-            same_name = space.columns[one][:, None] == space.columns[other]
-            same_group = found.groups[one][:, None] == found.groups[other]
-            joined = np.argwhere(same_group & ~same_name & (agreement >= STRONG))
-            if len(joined) >= max(PAIRS, SHARE * min(agreement.shape)):
-                lists = space.class_lists[i], space.class_lists[j]
-                names = [
-                    f"{visible(str(lists[0][k]))} = {visible(str(lists[1][other_k]))}"
-                    for k, other_k in joined
-                ]
-                renamed.append(f"{_who(space.names, i, j)}: {shorten(names, 3)}")
-            apart = same_name & (found.parts[one][:, None] != found.parts[other])
-            enough = apart.sum() >= max(PAIRS, SHARE_OF_NAMES * same_name.sum())
-            if enough and _has_better_match(agreement, apart):
-                names = space.class_lists[i][apart.any(axis=1)].tolist()
-                confused.append(f"{_who(space.names, i, j)}: {shorten(names, 3)}")
+    for i, j in combinations(range(space.n_teachers), 2):
+        one, other = space.block(i), space.block(j)
+        agreement = found.correlation[one, other]
+        if min(agreement.shape) < LEAST_CLASSES:
+            continue
+        who = f"{visible(space.names[i])} and {visible(space.names[j])}"
+        first, second = ([visible(str(name)) for name in space.class_lists[k].tolist()] for k in (i, j))
+        same_name = space.columns[one][:, None] == space.columns[other]
+        same_group = found.groups[one][:, None] == found.groups[other]
+        joined = np.argwhere(same_group & ~same_name & (agreement >= STRONG)).tolist()
+        if len(joined) >= max(PAIRS, SHARE * min(agreement.shape)):
+            renamed.append(f"{who}: {shorten([f'{first[k]} = {second[m]}' for k, m in joined], 3)}")
+        apart = same_name & (found.parts[one][:, None] != found.parts[other])
+        enough = apart.sum() >= max(PAIRS, SHARE_OF_NAMES * same_name.sum())
+        if enough and _has_better_match(agreement, apart):
+            confused.append(f"{who}: {shorten([first[k] for k in np.flatnonzero(apart.any(axis=1))], 3)}")
     return renamed, confused
 
 
@@ -228,7 +223,3 @@ def _has_better_match(agreement: Floats, apart: NDArray[np.bool_]) -> bool:
     known = np.nan_to_num(agreement)
     best = np.maximum(known.max(axis=1)[:, None], known.max(axis=0))
     return bool((best - known)[apart].max() >= BETTER)
-
-
-def _who(names: Sequence[str], i: int, j: int) -> str:
-    return f"{visible(names[i])} and {visible(names[j])}"

@@ -121,7 +121,8 @@ def least_sure(
 
 def binned(proba: NDArray[np.float64]) -> list[int]:
     """Return how many rows of probabilities (n, K) have their largest one in each of 20 bins."""
-    return np.histogram(proba.max(axis=1), bins=20, range=(0, 1))[0].tolist()
+    counts: list[int] = np.histogram(proba.max(axis=1), bins=20, range=(0, 1))[0].tolist()
+    return counts
 
 
 def facts(pairs: Mapping[str, Any]) -> Block:

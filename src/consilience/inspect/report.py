@@ -34,9 +34,8 @@ from consilience.kernels.arrays import Floats, Ints
 from consilience.labels import BETWEEN_GROUPS, LabelSpace
 from consilience.rows import as_rows
 from consilience.run import resolve_run
-from consilience.soft_labels.agreement import teacher_agreement
-from consilience.soft_labels.methods import spread_out
-from consilience.soft_labels.teacher_temperatures import divide_by_temperatures
+from consilience.soft_labels.agreement import divide_by_temperatures, teacher_agreement
+from consilience.soft_labels.solvers import spread_out
 from consilience.students.student import student_name
 
 MOST_TEACHERS = 100  # in a drawing, and pairs of them in a table
@@ -188,20 +187,22 @@ def _asked(model: Any, X: Any, logits: ArrayLike | None, unified: bool) -> Basis
 
 def _warnings(unified: Any) -> list[str]:
     """Return what a reader should know first."""
-    lines, n_uncovered, space = [], int((~unified.covered_).sum()), unified.label_space_
-    if n_uncovered:
-        lines.append(
-            f"Every teacher abstained on {n_uncovered:,} rows of fit; the student did not see these."
-        )
-    if len(space.components()) > 1:
-        lines.append(
-            f"The teachers fall into {len(space.components())} groups of classes that share no class. Their "
-            f"outputs for a row do not determine how mass splits between the groups. {BETWEEN_GROUPS}"
-        )
+    space, n_uncovered = unified.label_space_, int((~unified.covered_).sum())
+    n_groups = len(space.components())
     silent = np.array(space.names)[unified.n_abstentions_ == len(unified.covered_)].tolist()
-    if silent:
-        lines.append(f"These teachers answered on no row: {shorten(silent)}.")
-    return lines
+    lines = [
+        (
+            n_uncovered,
+            f"Every teacher abstained on {n_uncovered:,} rows of fit; the student did not see these.",
+        ),
+        (
+            n_groups > 1,
+            f"The teachers fall into {n_groups} groups of classes that share no class. Their outputs for a "
+            f"row do not determine how mass splits between the groups. {BETWEEN_GROUPS}",
+        ),
+        (silent, f"These teachers answered on no row: {shorten(silent)}."),
+    ]
+    return [line for holds, line in lines if holds]
 
 
 def _label_space(unified: Any, logits: Floats) -> Block:
@@ -316,7 +317,7 @@ def _agreement(logits: Floats, space: LabelSpace, which: str) -> Block | None:
 
 def _covered_labels(unified: Any) -> Floats | None:
     """Return the soft labels of the rows about which something is known."""
-    Q = unified.soft_labels_
+    Q: Floats | None = unified.soft_labels_
     return Q if Q is None or unified.covered_.all() else Q[unified.covered_]
 
 
@@ -344,25 +345,23 @@ def _soft_labels(unified: Any, proba: Floats | None) -> Block:
 
 def _balance(Q: Floats | None, unified: Any) -> Block:
     """Return the share of each class in the soft labels before and after balancing, the rarest first."""
-    space = unified.label_space_
-    mask, names = space.mask, np.array(space.names)
-    known = [names[row].tolist() for row in mask]
-    heads = [("class", "name"), ("teachers", "count"), ("who", "name")]
-    columns: list[Any] = [space.classes.tolist(), mask.sum(axis=1).tolist()]
-    columns.append([", ".join([*who[:3], *(["…"] if len(who) > 3 else [])]) for who in known])
-    order, note = np.argsort(mask.sum(axis=1), kind="stable"), ""
+    space, mask = unified.label_space_, unified.label_space_.mask
+    known = [np.array(space.names)[row].tolist() for row in mask]
+    columns: dict[tuple[str, str], Any] = {
+        ("class", "name"): space.classes.tolist(),
+        ("teachers", "count"): mask.sum(axis=1).tolist(),
+        ("who", "name"): [", ".join([*who[:3], *(["…"] if len(who) > 3 else [])]) for who in known],
+    }
+    shares = mask.sum(axis=1) if Q is None else Q.mean(axis=0)
     if Q is not None:
-        shares = Q.mean(axis=0)
-        heads.append(("share", "bar"))
-        columns.append(shares.tolist())
-        order = np.argsort(shares, kind="stable")
-        note = "Share: the mean soft label of the class. Balancing weighs rows so that classes count alike."
-        if unified.class_weights_ is not None:
-            weighted = shares * unified.class_weights_
-            heads.append(("after balancing", "bar"))
-            columns.append((weighted / weighted.sum()).tolist())
-    rows = [[values[k] for values in columns] for k in order.tolist()]
-    return table("Balance of classes", heads, rows, note=note)
+        columns["share", "bar"] = shares.tolist()
+    if Q is not None and unified.class_weights_ is not None:
+        weighted = shares * unified.class_weights_
+        columns["after balancing", "bar"] = (weighted / weighted.sum()).tolist()
+    order = np.argsort(shares, kind="stable").tolist()
+    rows = [[values[k] for values in columns.values()] for k in order]
+    note = "Share: the mean soft label of the class. Balancing weighs rows so that classes count alike."
+    return table("Balance of classes", list(columns), rows, note="" if Q is None else note)
 
 
 def _hard_rows(model: Any, basis: Basis, space: LabelSpace, truth: Truth | None) -> Block:
@@ -443,15 +442,15 @@ def _aliases(unified: Any, basis: Basis) -> Block | None:
 
 def _settings(model: Any) -> Block:
     """Return settings, versions, seed and seconds. Nothing in it names a place on a disk."""
-    told = model.get_params(deep=False)
     method = getattr(model, "method_", None)
-    if method is not None:
-        told |= {"method": None, **method.get_params(deep=False)}
-    shown = {name: setting(value) for name, value in told.items() if name not in UNTOLD and value is not None}
-    if method is not None:
-        shown = {"method": method.name, **shown}
+    told = model.get_params(deep=False) | (method.get_params(deep=False) if method else {})
     learner = student_name(model.student_) if hasattr(model, "student_") else None
-    shown |= {"student": learner, "n_iter_": getattr(model, "n_iter_", None)}
+    shown = {
+        "method": method and method.name,
+        **{name: setting(value) for name, value in told.items() if name not in UNTOLD and value is not None},
+        "student": learner,
+        "n_iter_": getattr(model, "n_iter_", None),
+    }
     aliases = list((getattr(model, "aliases", None) or {}).items())
     seconds = getattr(model, "seconds_", {}).items()
     return section(

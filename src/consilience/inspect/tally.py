@@ -58,7 +58,7 @@ class Tally(NamedTuple):
     @classmethod
     def sum(cls, tallies: Iterable[Tally]) -> Tally:
         """Return the tally of all rows together."""
-        return cls(*(sum(values) for values in zip(*tallies, strict=True)))  # type: ignore[arg-type]
+        return cls(*(sum(values) for values in zip(*tallies, strict=True)))
 
 
 def calibration_gaps(confidence: Floats, right: NDArray[np.bool_], n_bins: int) -> Floats:

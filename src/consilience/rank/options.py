@@ -14,7 +14,6 @@ from consilience.options import (
     choice,
     count,
     each,
-    either,
     flag,
     number,
     one_of,
@@ -95,7 +94,7 @@ class Transport(Metric):
     )
     temperature: float = option(temperature(), "Of the softmax of both sides. The paper's is 3.", default=1.0)
     epsilon: Any = option(
-        either("auto", check=number(above=0)),
+        choice("auto", check=number(above=0)),
         "Of the Sinkhorn distance. 'auto' follows the spread of each teacher's costs.",
         default="auto",
     )
@@ -237,7 +236,7 @@ class OTCE(Metric):
 
     name, highest = "otce", 0.0
     epsilon: Any = option(
-        either("auto", check=number(above=0)),
+        choice("auto", check=number(above=0)),
         "The smoothness of the plan. 'auto' follows the spread of M.",
         default="auto",
     )

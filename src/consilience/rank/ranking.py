@@ -176,13 +176,14 @@ class Ranking:
     def table(self) -> Block:
         """Return all teachers as a table."""
         heads = [("rank", "place"), ("teacher", "name"), (self.metric, "number")]
-        if any(math.isfinite(row.wins) for row in self.rows):
+        resampled = any(math.isfinite(row.wins) for row in self.rows)
+        if resampled:
             heads += [("low", "number"), ("high", "number"), ("wins", "bar")]
-        width = len(heads) + len(self._others)
         heads += [(name, "number") for name in self._others]
         cells = []
         for rank, row in enumerate(self.rows, 1):
-            values = [row.score, *row.interval, row.wins] if width > 3 + len(self._others) else [row.score]
+            values: list[Any] = [row.score, *row.interval, row.wins]
+            values = values if resampled else values[:1]
             values += [row.scores.get(name) for name in self._others]
             cells.append([rank, row.name, *map(plain, values), round(row.seconds, 3), row.remarks])
         over = f"{counted(self.n_rows, 'row')} of {counted(self.n_classes, 'class')}"

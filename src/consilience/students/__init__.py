@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from consilience._optional import lazy
-from consilience.options import Check, check_choice
+from consilience.options import named
 
 if TYPE_CHECKING:
     from consilience.students.logistic import Logistic
@@ -17,29 +16,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Boosting", "Classifier", "Forest", "Logistic", "Mlp", "Network", "Ngrams", "Student"]
 
-NAMES = {
-    "logistic": "Logistic",
-    "forest": "Forest",
-    "boosting": "Boosting",
-    "mlp": "Mlp",
-    "torch": "Network",
-    "ngrams": "Ngrams",
-}
-"""The class of each student that has a short name."""
-
-
-def _student(name: str, value: Any) -> Any:
-    if isinstance(value, str):
-        check_choice(name, value, NAMES)
-    return value
-
-
-STUDENT = Check(
-    _student,
+STUDENT = named(
     "Student, classifier, torch.nn.Module, factory, name or None",
-    str,
-    tuple(NAMES),
-    lambda name: getattr(sys.modules[__name__], NAMES[name])(),
+    {
+        "logistic": "consilience.students.Logistic",
+        "forest": "consilience.students.Forest",
+        "boosting": "consilience.students.Boosting",
+        "mlp": "consilience.students.Mlp",
+        "torch": "consilience.students.Network",
+        "ngrams": "consilience.students.Ngrams",
+    },
 )
 """The check of an option ``student=``."""
 

@@ -19,7 +19,7 @@ from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
 from consilience.files.card import Card, find_card, read_made
 from consilience.files.ngram_model import is_text_model
-from consilience.files.predictions import column_titles, writing
+from consilience.files.readers import column_titles, writing
 from consilience.kernels.arrays import Floats
 from consilience.rows import Rows
 from consilience.rows.files import files_of, open_files
@@ -229,7 +229,7 @@ def predict_file(
         columns may come in any order. A folder or a pattern stands for its files, one after the other. Or
         a folder of images.
     out : path
-        .csv, .parquet, .npy, .npz or .txt; see `consilience.files.predictions.writing`.
+        .csv, .parquet, .npy, .npz or .txt; see `consilience.files.readers.writing`.
     keep : sequence of str
         Columns of `data` to pass on to `out`. The model need not know them. Of images, ``"file"`` is the
         name of the file.

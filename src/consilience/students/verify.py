@@ -164,7 +164,7 @@ class _Examined:
         if self.source.suffix.lower() == ".npz":
             self.found["classes"] = read_model(self.source).classes.tolist()
             return "plain arrays, and nothing pickled"
-        model, external, _ = load_safely(self.source.resolve(), self.source.stem)
+        model, external = load_safely(self.source.resolve(), self.source.stem)
         written = {entry.key: entry.value for entry in model.metadata_props}
         self.found["classes"] = parse_names(written.get("classes", ""))
         if "feature_names" in written:

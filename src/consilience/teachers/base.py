@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
@@ -20,7 +21,7 @@ from consilience._validation import n_rows, take_rows
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import Card, find_card
-from consilience.files.disk import opened
+from consilience.files.disk import file_sha256, opened
 from consilience.files.preprocess import ImagePreprocess
 from consilience.labels import class_list
 from consilience.options import Check, Options, anything, choice, count, number, option, with_parameters
@@ -397,6 +398,37 @@ def open_source(path: Any, name: str | None, options: TeacherOptions) -> tuple[P
         if isinstance(options, ModelOptions):
             options.preprocess = options.preprocess or card.preprocess
     return source, shown, card
+
+
+class KnownFiles:
+    """Files as they were when they were checked.
+
+    Attributes
+    ----------
+    changed : bool
+        Whether one of them is another file now, or gone.
+    digest : str
+        A hash of their contents.
+    """
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._paths = list(paths)
+        self._stamp = self._look()
+
+    def _look(self) -> list[tuple[int, ...]] | None:
+        try:
+            stats = [path.lstat() for path in self._paths]
+        except OSError:
+            return None
+        return [(one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in stats]
+
+    @property
+    def changed(self) -> bool:
+        return self._stamp is None or self._stamp != self._look()
+
+    @cached_property
+    def digest(self) -> str:
+        return " ".join(file_sha256(path) for path in self._paths)
 
 
 def teacher_name(name: Any, default: str) -> str:

@@ -28,7 +28,7 @@ from consilience.files.card import FOLDER_CARD, Card, find_folder_card
 from consilience.files.disk import file_sha256, read_bytes
 from consilience.files.strict_json import Reader, mapping, parse_json, record, text
 from consilience.options import choice, option, takes
-from consilience.teachers.base import Adapter, Teacher, own_or_given, teacher_name
+from consilience.teachers.base import Adapter, KnownFiles, Teacher, own_or_given, teacher_name
 from consilience.teachers.inputs import Input
 from consilience.teachers.outputs import ensure, foreign, in_the_name_of
 from consilience.teachers.torch import Torch, TorchOptions, check_device, check_layer
@@ -89,7 +89,6 @@ class ModelFolder(Torch):
     """
 
     _loaded: Any = None
-    _digest: str | None = None
 
     @takes(FolderOptions)
     def __init__(
@@ -132,7 +131,7 @@ class ModelFolder(Torch):
             half = not self._device.startswith("cpu") and kind.saved in _HALF
         # bfloat16 has the range of float32, so it never overflows
         self._dtype = (kind.saved if kind.saved in _HALF else "bfloat16") if half else "float32"
-        self._signature = self._folder.signature()
+        self._files = KnownFiles(where / file for file in self._folder.read)
         found = self._folder.classes(kind.own, kind.columns, classes)
         Adapter.__init__(self, title, found, options, output="logits" if options.output == "auto" else None)
         self._take_card(where, card if card is not None and card.embed == options.embed else None)
@@ -146,7 +145,7 @@ class ModelFolder(Torch):
         if self._loaded is None:
             torch = require("torch", extra="hf", purpose="A model folder")
             ensure(
-                self._folder.signature() == self._signature,
+                not self._files.changed,
                 self.name,
                 f"has changed: files in {self._folder.path} are others now. Open it again.",
             )
@@ -177,11 +176,7 @@ class ModelFolder(Torch):
 
     def _model_fingerprint(self) -> str | None:
         """Hash the files that are read; None if they have changed since the folder was opened."""
-        if self._folder.signature() != self._signature:
-            return None
-        if self._digest is None:
-            self._digest = self._folder.digest(self._folder.read)
-        return f"{self._digest} {self._dtype}"
+        return None if self._files.changed else f"{self._files.digest} {self._dtype}"
 
     def __getstate__(self) -> dict[str, Any]:
         # another process loads the network from the folder
@@ -368,21 +363,6 @@ class Folder:
         """The files that a library may read, of which the fingerprint is made."""
         return tuple(sorted(file for file in self.files - {FOLDER_CARD} if file.endswith(_READ)))
 
-    def signature(self) -> tuple[tuple[int, ...], ...]:
-        """Return what tells whether the files are still those that were checked; empty if one is gone."""
-        try:
-            stats = [(self.path / file).lstat() for file in self.read]
-        except OSError:
-            return ()
-        return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in stats)
-
-    def digest(self, files: Sequence[str]) -> str:
-        """Return a hash of the names and contents of files."""
-        total = hashlib.sha256()
-        for file in sorted(files):
-            total.update(f"{file}\0{file_sha256(self.path / file)}\n".encode())
-        return total.hexdigest()
-
 
 def list_files(folder: Path, name: str) -> frozenset[str]:
     """Return the files of a folder and its subfolders, or raise where one is a link or no plain file."""
@@ -409,5 +389,6 @@ def source_sha256(path: Path) -> str:
     """Return the checksum of a teacher's file, or of all files of a model folder but its card."""
     if not path.is_dir():
         return file_sha256(path)
-    files = list_files(path, path.name) - {FOLDER_CARD}
-    return Folder(path, path.name, files).digest(sorted(files))
+    files = sorted(list_files(path, path.name) - {FOLDER_CARD})
+    lines = "".join(f"{file}\0{file_sha256(path / file)}\n" for file in files)
+    return hashlib.sha256(lines.encode()).hexdigest()

@@ -19,11 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 from consilience._optional import require
 from consilience._validation import take_rows
 from consilience.exceptions import UnsafeFileError
-from consilience.files.disk import file_sha256
 from consilience.options import choice, option, takes
 from consilience.rows import join_rows
 from consilience.teachers.base import (
     Adapter,
+    KnownFiles,
     ModelOptions,
     check_embed_function,
     open_source,
@@ -49,8 +49,6 @@ _NAMELESS = "a file without a card, metadata or class labels"
 _EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL
 _MOST_DIGITS = 19
 
-Signature = tuple[tuple[int, ...], ...]
-
 
 class OnnxOptions(ModelOptions):
     """What an ONNX file takes."""
@@ -74,7 +72,6 @@ class Onnx(Adapter):
 
     inputs: tuple[Input, ...]
     _takes_arrays = True
-    _digest: tuple[Signature, str] | None = None
     _session: Any = None
 
     @takes(OnnxOptions)
@@ -88,7 +85,7 @@ class Onnx(Adapter):
         given, shown, card = open_source(path, name, options)
         # links are followed once, here: "next to the model" must mean one folder for us and for onnxruntime
         self._source = source = given.resolve()
-        model, self._external, self._signature = load_safely(source, shown)
+        model = self._load(shown)
         graph = Graph(model)
         self._found = find_scores(graph, shown, options.output)
         self.own_classes = find_classes(graph, self._found)  # that the file names; a card may name others
@@ -175,7 +172,7 @@ class Onnx(Adapter):
             f"cannot run on {self._device!r}: onnxruntime lacks {provider}.",
         )
         # what onnxruntime gets is what was checked, even if the file has changed since this was made
-        model, self._external, self._signature = load_safely(self._source, self.name)
+        model = self._load(self.name)
         known = {value.name for value in [*model.graph.output, *model.graph.input]}
         if self._seen is not None and self._seen.tensor not in known:
             model.graph.output.add().name = self._seen.tensor  # onnxruntime infers its type
@@ -203,16 +200,18 @@ class Onnx(Adapter):
         """Close the sessions; the file is opened again when it is needed."""
         self._session = None
 
+    def _load(self, name: str) -> Any:
+        model, external = load_safely(self._source, name)
+        self._files = KnownFiles([self._source, *external])
+        return model
+
     def _model_fingerprint(self) -> str | None:
         """Hash the file and the files next to it that it reads."""
-        if signature_of(self._source, self._external) != self._signature:
-            if self._session is not None:
-                return None  # an open session still uses the old file
-            self._external, self._signature = load_safely(self._source, self.name)[1:]
-        if self._digest is None or self._digest[0] != self._signature:
-            parts = [file_sha256(path) for path in [self._source, *self._external]]
-            self._digest = self._signature, " ".join(parts)
-        return self._digest[1]
+        if self._files.changed and self._session is not None:
+            return None  # an open session still uses the old file
+        if self._files.changed:
+            self._load(self.name)
+        return self._files.digest
 
     def __getstate__(self) -> dict[str, Any]:
         # a session cannot be sent to another process; the file can be opened there
@@ -245,8 +244,8 @@ def find_columns(metadata: Mapping[str, str], inputs: tuple[Input, ...]) -> Colu
     return Columns(names, kinds)
 
 
-def load_safely(source: Path, name: str) -> tuple[Any, list[Path], Signature]:
-    """Parse a model without its external data, check what it may read, and remember the files checked."""
+def load_safely(source: Path, name: str) -> tuple[Any, list[Path]]:
+    """Parse a model without its external data; return it and the files that it reads, which were checked."""
     onnx = require("onnx", extra="onnx", purpose=PURPOSE)
     with foreign(name, f"is no ONNX model: {source.name} cannot be parsed"):
         model = onnx.load(str(source), format="protobuf", load_external_data=False)
@@ -256,17 +255,7 @@ def load_safely(source: Path, name: str) -> tuple[Any, list[Path], Signature]:
         name,
         f"is no ONNX model: {source.name} holds no graph.",
     )
-    external = check_external_data(model, source)
-    return model, external, signature_of(source, external)
-
-
-def signature_of(source: Path, external: list[Path]) -> Signature:
-    """Return what tells whether a file is still the one that was checked."""
-    try:
-        stats = [path.lstat() for path in [source, *external]]
-    except OSError:  # gone: the check that follows raises the error
-        return ()
-    return tuple((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
+    return model, check_external_data(model, source)
 
 
 def check_external_data(model: Any, source: Path) -> list[Path]:

@@ -6,7 +6,6 @@ All of it is read from one walk: from an output back through the nodes that comp
 from __future__ import annotations
 
 import ast
-import difflib
 import math
 import warnings
 from collections.abc import Iterable
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from consilience._optional import require
 from consilience._words import shorten
 from consilience.files.strict_json import RepeatedKeyError, parse_json
-from consilience.teachers.outputs import choose_output, ensure
+from consilience.teachers.outputs import check_known, choose_output, ensure
 
 Kind = Literal["logits", "probabilities"]
 
@@ -357,14 +356,8 @@ def _keeps_columns(graph: Graph, node: Any, *, flips: bool) -> bool:
 def named_features(graph: Graph, tensor: str, found: Features | None, name: str) -> Features:
     """Return the features in the named tensor, with weights if it is the input of the last layer."""
     known = [*graph.producers, *(value.name for value in graph.model.graph.input)]
-    near = difflib.get_close_matches(tensor, known, n=3, cutoff=0.3) or known[-3:]
-    ensure(
-        tensor in known,
-        name,
-        f"has no tensor {tensor!r} in its graph; it has, for example, {', '.join(map(repr, near))}. "
-        "Give {remedy} the name of a tensor, or a function of X.",
-        remedy="embed",
-    )
+    advice = "Give {remedy} the name of a tensor, or a function of X."
+    check_known(name, tensor, known, "tensor", advice)
     return Features(tensor, found.weights if found is not None and found.tensor == tensor else None)
 
 

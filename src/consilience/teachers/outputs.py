@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from asyncio import CancelledError
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -53,6 +54,18 @@ def ensure(right: object, name: str, problem: str, **data: Any) -> None:
         raise TeacherError(name, problem, **data)
 
 
+def check_known(name: str, wanted: str, known: Sequence[str], what: str, advice: str) -> None:
+    """Raise unless a name that was given as embed= is known; say which are near."""
+    near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.3) or known[-3:]
+    found = ", ".join(map(repr, near)) or "none"
+    ensure(
+        wanted in known,
+        name,
+        f"has no {what} {wanted!r}; it has, for example, {found}. {advice}",
+        remedy="embed",
+    )
+
+
 def summary(error: BaseException, most: int = 300) -> str:
     """Return the type and the first line of a foreign error."""
     lines = str(error).strip().splitlines() or ["no message"]
@@ -99,7 +112,6 @@ class ScoreReader:
     ) -> None:
         self.name, self.n_classes, self.output, self.floor = name, n_classes, output, floor
         self.tolerance = tolerance
-        self._detected = False  # on rows before
 
     def read(self, raw: Any, n_rows: int) -> NDArray[np.float64]:
         """Return logits (n, k), float64; each row finite or all NaN."""
@@ -115,11 +127,10 @@ class ScoreReader:
 
     def decide(self, low: float, high: float) -> None:
         """Decide what the scores are by their least and their largest, for scores that are read in parts."""
-        if self.output == "auto":
-            self.output = "probabilities" if self._bounded(low, high) else "logits"
+        self.output = self._kind(low, high)
 
-    def _bounded(self, low: float, high: float) -> bool:
-        return low >= -NEGATIVE_SLACK and high <= 1 + self.tolerance
+    def _kind(self, low: float, high: float) -> Output:
+        return "probabilities" if low >= -NEGATIVE_SLACK and high <= 1 + self.tolerance else "logits"
 
     def _wrong_shape(self, shape: tuple[int, ...], n_rows: int) -> TeacherError:
         k, expected = self.n_classes, f"expected ({n_rows}, {self.n_classes})"
@@ -145,25 +156,15 @@ class ScoreReader:
             return scores
         advice = "Give finite numbers, or NaN in the whole row to abstain."
         self._refuse(~np.isfinite(scores), rows, scores, "gave {} in row", advice)
-        found, bounded = self.output, self._bounded(float(scores.min()), float(scores.max()))
-        if found == "auto":
-            found = "probabilities" if bounded else "logits"
+        found = self.output if self.output != "auto" else self._kind(float(scores.min()), float(scores.max()))
         logits = -scores if found == "costs" else scores
         if found == "probabilities":
             logits = self._from_probabilities(scores, rows)
-        elif self._detected and bounded and (np.abs(scores.sum(axis=1) - 1) <= self.tolerance).all():
-            raise TeacherError(
-                self.name,
-                "gave logits before and now rows that look like probabilities. "
-                "Pass output='logits' or output='probabilities'.",
-            )
-        if self.output == "auto":
-            self.output, self._detected = found, True
+        self.output = found
         return logits
 
     def _from_probabilities(self, proba: NDArray[np.float64], rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        before = "The rows before looked like probabilities. " if self._detected else ""
-        advice, remedy = before + "Pass {remedy} if these are logits.", ("output", "logits")
+        advice, remedy = "Pass {remedy} if these are logits.", ("output", "logits")
         outside = (proba < -NEGATIVE_SLACK) | (proba > 1 + self.tolerance)
         self._refuse(outside, rows, proba, "gave the probability {} in row", advice, remedy)
         sums = proba.sum(axis=1, keepdims=True)

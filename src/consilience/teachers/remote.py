@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
-import math
 import os
 import re
 import tomllib
@@ -59,7 +58,6 @@ _VARIABLE = text(
     like="CONSILIENCE_.+",
     says="a variable that begins with CONSILIENCE_, so that no file can send another secret away",
 )
-_LARGEST_ROW = 2**24  # numbers, in a row that is made up to learn the names of classes
 _SCHEME = re.compile(r"(https?):/{1,2}(?=[^/])", re.IGNORECASE)  # a Path leaves one slash of two
 _PATH = re.compile(r"(?P<prefix>.*/v2)/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/?")
 
@@ -198,14 +196,11 @@ class Remote(Adapter):
         )
         self._channel = Channel(self.name, self._address.url, options)
         with self._told():
-            extensions = self._extensions()
-            self._binary = "binary_tensor_data" in extensions
+            self._binary = "binary_tensor_data" in self._extensions()
             (answer,) = self._channel.ask([Call(self._address.url)])
             self._metadata = read_metadata(answer.body)
             self._output = options.output_name or self._scores_among(self._metadata.outputs, options.output)
             own = self._named_classes() if card is None else card.classes
-            if own is None and classes is None and "classification" in extensions:
-                own = self._classification()
         inputs, versions = self._metadata.inputs, self._metadata.versions
         self.inputs = tuple(
             Input(one.name, DATATYPES[one.datatype], tuple(None if n < 0 else n for n in one.shape))
@@ -346,27 +341,6 @@ class Remote(Adapter):
         )
         names = [item.name for item in scores]
         return names[choose_output(names, [len(item.shape) for item in scores], wanted)] if names else None
-
-    def _classification(self) -> list[Any] | None:
-        """Return the names of the classes by Triton's extension: each cell is "score:place:name"."""
-        output = next((item for item in self._metadata.outputs if item.name == self._output), None)
-        count = output.shape[-1] if output is not None and output.shape else 0
-        feed = []  # one row of zeros, or of empty texts
-        for item in self._metadata.inputs:
-            shape = [1, *(max(length, 1) for length in item.shape[1:])][: len(item.shape)]
-            if math.prod(shape) > _LARGEST_ROW:
-                return None
-            kind = "<U1" if item.datatype == "BYTES" else DATATYPES[item.datatype]
-            feed.append((item.name, item.datatype, np.zeros(shape, kind)))
-        if output is None or count <= 0 or not feed:
-            return None
-        wanted = {"outputs": [{"name": output.name, "parameters": {"classification": count}}]}
-        call = Call(f"{self._address.url}/infer", *encode(wanted, "inputs", feed, binary=False))
-        (answer,) = self._channel.ask([call])
-        cells = decode(answer.body, answer.header, "outputs")[1].get(output.name, np.empty(0))
-        parts = [str(cell).split(":", 2) for cell in cells.reshape(-1)]
-        names = {int(part[1]): part[2] for part in parts if len(part) == 3 and part[1].isdecimal()}
-        return [names[i] for i in range(count)] if names.keys() == {*range(count)} else None
 
     def _hash(self) -> str:
         """Return a hash of the address and of what the server says about the model."""

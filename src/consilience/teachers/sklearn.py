@@ -37,6 +37,7 @@ from consilience.teachers.outputs import (
     PROBA_TOLERANCE,
     Output,
     as_numbers,
+    check_known,
     ensure,
     foreign,
     in_the_name_of,
@@ -212,13 +213,7 @@ def _until(model: Any, step: str, name: str) -> tuple[list[Any], Any]:
     for _ in range(_DEEPEST):
         model = getattr(model, "best_estimator_", model)
     names = [key for key, _ in getattr(model, "steps", ())][:-1]
-    ensure(
-        step in names,
-        name,
-        f"has no step {step!r} before its last; it has {', '.join(map(repr, names)) or 'none'}. "
-        "Give {remedy} the name of a pipeline's step, or a function of X.",
-        remedy="embed",
-    )
+    check_known(name, step, names, "step", "Give {remedy} the name of a pipeline's step, or a function of X.")
     place = names.index(step) + 1
     return [model[:place]], model.steps[-1][1] if place == len(names) else None
 

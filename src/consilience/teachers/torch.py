@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -17,7 +16,7 @@ from consilience.exceptions import InvalidInputError
 from consilience.options import anything, option, takes
 from consilience.teachers.base import Adapter, ModelOptions, Teacher, own_or_given, teacher_name
 from consilience.teachers.fingerprints import fingerprint_of
-from consilience.teachers.outputs import ensure, in_the_name_of, pool, tensor_values
+from consilience.teachers.outputs import check_known, ensure, in_the_name_of, pool, tensor_values
 
 
 class TorchOptions(ModelOptions):
@@ -284,14 +283,8 @@ def check_layer(module: Any, embed: Any, name: str) -> None:
         value=embed,
     )
     layers = [key for key, _ in module.named_modules() if key]
-    layer, colon, side = embed.partition(":")
-    near = difflib.get_close_matches(layer, layers, n=3, cutoff=0.3) or layers[-3:]
-    ensure(
-        layer in layers and (not colon or side == "input"),
-        name,
-        f"has no layer {embed!r}; it has, for example, {', '.join(map(repr, near)) or 'none'}. "
-        "'name' means a layer's output, 'name:input' its input.",
-    )
+    known = [*(f"{layer}:input" for layer in layers), *layers]
+    check_known(name, embed, known, "layer", "'name' means a layer's output, 'name:input' its input.")
 
 
 def _heads(module: Any, n_classes: int) -> list[Any]:

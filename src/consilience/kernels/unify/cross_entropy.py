@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import FUSE, exp, log
-from consilience.kernels.unify.factorisation import LeastSquares
+from consilience.kernels.unify.factorisation import mf_lf_logits
 from consilience.kernels.unify.linear_systems import (
     GRADIENTS,
     Links,
@@ -48,7 +48,6 @@ from consilience.kernels.unify.packed import (
     LANES,
     Layout,
     add_probabilities,
-    block_log_softmax,
     block_softmax,
     distinct_blocks,
     in_turns,
@@ -95,16 +94,15 @@ def ce_logits(
     n_classes = len(layout.class_offsets) - 1
     set_of, columns, offsets = distinct_blocks(layout.columns, layout.offsets)
     sets = make_layout(columns, offsets, n_classes)
-    fit = LeastSquares(layout, temperature, START_FLOOR, START_LEFT)
 
     def solve(Z: Floats, links: Links | None, most: int) -> tuple[Floats, Floats, Ints]:
         n, size = len(Z), 0 if links is None else len(offsets)
         lanes = lanes_for(len(columns), LANES) if size == 0 else max(1, min(LANES, _MOST_WEIGHTS // size**2))
-        U, norms, n_iter = np.empty((n, n_classes)), np.empty(n), np.empty(n, dtype=np.intp)
+        U = mf_lf_logits(Z, layout, temperature, START_FLOOR, START_LEFT)
+        norms, n_iter = np.empty(n), np.empty(n, dtype=np.intp)
 
         def work(rows: slice) -> None:
             A, W = np.empty(U[rows].shape), np.empty((len(U[rows]), len(offsets) - 1))
-            fit(Z[rows], U[rows])
             start_rows(Z[rows], layout, set_of, sets, temperature, A, W, U[rows])
             newton_rows(A, W, sets, links, size, lanes, U[rows], (norms[rows], n_iter[rows]), tol, most)
 
@@ -125,7 +123,7 @@ def ce_logits(
 def ce_objective(U: Floats, logits: Floats, layout: Layout, temperature: float) -> Floats:
     """Return J of eq. (9) for each row, at unified logits U (n, L)."""
     _, p = block_softmax(logits, layout.offsets, temperature)
-    log_q = block_log_softmax(np.where(np.isnan(p), np.nan, U[:, layout.columns]), layout.offsets, 1.0)
+    log_q, _ = block_softmax(np.where(np.isnan(p), np.nan, U[:, layout.columns]), layout.offsets, 1.0)
     J: Floats = -np.nansum(p * log_q, axis=1)
     return J
 

@@ -32,28 +32,10 @@ EXACT = 1e-13
 Factors = tuple[Floats, Floats, Floats, Ints]
 
 
-def mf_lf_logits(logits: Floats, layout: Layout, temperature: float) -> Floats:
+def mf_lf_logits(
+    logits: Floats, layout: Layout, temperature: float, floor: float = -np.inf, left: float = EXACT
+) -> Floats:
     """Minimise eq. (17) with v = 1 and no regularizer, for each row.
-
-    Parameters
-    ----------
-    logits : (n, m) array
-        Packed teacher logits; NaN where a teacher abstains.
-    layout : Layout
-    temperature : float
-
-    Returns
-    -------
-    (n, L) array of unified logits at the given temperature.
-    """
-    U = np.empty((len(logits), len(layout.class_offsets) - 1))
-    fit = LeastSquares(layout, temperature)
-    in_turns(lambda rows: fit(logits[rows], U[rows]), len(logits))
-    return U
-
-
-class LeastSquares:
-    """The closed form of mf-lf.
 
     With v fixed, the problem is linear least squares, and its matrix depends only on the label space. If r_l
     teachers know class l, u_l is the mean of z_il - c_i over these teachers. The shifts c solve a graph
@@ -66,63 +48,53 @@ class LeastSquares:
 
     Parameters
     ----------
+    logits : (n, m) array
+        Packed teacher logits; NaN where a teacher abstains.
     layout : Layout
     temperature : float
     floor : float
         Raise logits to at least this far below the largest of their block, at the given temperature.
     left : float
         The share of the right-hand side's norm that conjugate gradients may leave.
+
+    Returns
+    -------
+    (n, L) array of unified logits at the given temperature.
     """
+    U, scale = np.empty((len(logits), len(layout.class_offsets) - 1)), (temperature, floor)
+    most = most_iterations(len(layout.offsets) - 1, left)
+    factors = lru_cache(maxsize=256)(lambda active: _factorise(layout, active))
 
-    def __init__(
-        self, layout: Layout, temperature: float, floor: float = -np.inf, left: float = EXACT
-    ) -> None:
-        self._layout, self._temperature, self._floor, self._left = layout, temperature, floor, left
-        self._factors = lru_cache(maxsize=256)(self._factorise)
+    def work(turn: slice) -> None:
+        Z, found = logits[turn], U[turn]
+        patterns, of_row = abstention_patterns(Z, layout.offsets)
+        pays = np.array([_inverse_pays(layout, count, left) for count in np.bincount(of_row)])
+        slow = np.flatnonzero(~pays[of_row])
+        if len(slow):
+            part, late = np.empty((len(slow), U.shape[1])), np.empty(len(slow), dtype=bool)
+            _fit_rows_by_gradients(Z[slow], layout, scale, part, late, left, most)
+            found[slow] = part
+            pays[of_row[slow[late & (left <= EXACT)]]] = True
+        for i in np.flatnonzero(pays):
+            rows = slice(None) if len(patterns) == 1 else np.flatnonzero(of_row == i)
+            part = np.ascontiguousarray(found[rows])
+            _fit_rows(Z[rows], layout, *factors(patterns[i].tobytes()), scale, part)
+            found[rows] = part
 
-    def __call__(self, logits: Floats, U: Floats) -> None:
-        """Fill U (n, L) for logits (n, m)."""
-        everyone = np.ones(len(self._layout.offsets) - 1, dtype=bool)
-        if _inverse_pays(self._layout, len(U), self._left) and self._fill(everyone, logits, U) == 0:
-            return
-        patterns, of_row = abstention_patterns(logits, self._layout.offsets)
-        inverse = np.array([_inverse_pays(self._layout, rows, self._left) for rows in np.bincount(of_row)])
-        rows = np.flatnonzero(~inverse[of_row])
-        if len(rows):
-            part = np.empty((len(rows), U.shape[1]))
-            late = self._fill_by_gradients(logits[rows], part)
-            U[rows] = part
-            inverse[of_row[rows[late]]] = True
-        for i in np.flatnonzero(inverse):
-            rows = np.flatnonzero(of_row == i)
-            part = np.empty((len(rows), U.shape[1]))
-            self._fill(patterns[i], logits[rows], part)
-            U[rows] = part
+    in_turns(work, len(logits))
+    return U
 
-    def _fill_by_gradients(self, logits: Floats, U: Floats) -> NDArray[np.bool_]:
-        """Fill U; return the rows whose solution is not yet exact although it should be."""
-        late = np.empty(len(U), dtype=bool)
-        scale = (self._temperature, self._floor)
-        most = most_iterations(len(self._layout.offsets) - 1, self._left)
-        _fit_rows_by_gradients(logits, self._layout, scale, U, late, self._left, most)
-        return late if self._left <= EXACT else np.zeros(len(U), dtype=bool)
 
-    def _fill(self, active: NDArray[np.bool_], logits: Floats, U: Floats) -> int:
-        """Fill U as if these teachers answered in every row; return how many blocks abstain."""
-        share, inverse = self._factors(active.tobytes())
-        scale = (self._temperature, self._floor)
-        return int(_fit_rows(logits, self._layout, share, inverse, scale, U))
-
-    def _factorise(self, active: bytes) -> tuple[Floats, Floats]:
-        """Return 1 / r_l (L,) and the Laplacian's pseudo-inverse (N, N), for the teachers that answer."""
-        layout, answers = self._layout, np.frombuffer(active, dtype=bool)
-        used = answers[layout.block_of]
-        knows = np.zeros((len(layout.class_offsets) - 1, len(answers)))
-        knows[layout.columns[used], layout.block_of[used]] = 1.0
-        share = 1.0 / np.maximum(knows.sum(axis=1), 1.0)
-        edges = knows.T @ (share[:, None] * knows)
-        laplacian = np.diag(edges.sum(axis=1)) - edges
-        return share, np.linalg.pinv(laplacian, rcond=1e-12, hermitian=True)
+def _factorise(layout: Layout, active: bytes) -> tuple[Floats, Floats]:
+    """Return 1 / r_l (L,) and the Laplacian's pseudo-inverse (N, N), for the teachers that answer."""
+    answers = np.frombuffer(active, dtype=bool)
+    used = answers[layout.block_of]
+    knows = np.zeros((len(layout.class_offsets) - 1, len(answers)))
+    knows[layout.columns[used], layout.block_of[used]] = 1.0
+    share = 1.0 / np.maximum(knows.sum(axis=1), 1.0)
+    edges = knows.T @ (share[:, None] * knows)
+    laplacian = np.diag(edges.sum(axis=1)) - edges
+    return share, np.linalg.pinv(laplacian, rcond=1e-12, hermitian=True)
 
 
 def _inverse_pays(layout: Layout, rows: int, left: float) -> bool:
@@ -139,16 +111,15 @@ def most_iterations(n_teachers: int, left: float) -> int:
 
 @kernel(fastmath=FUSE)
 def _fit_rows(logits, layout, share, inverse, scale, U):  # type: ignore[no-untyped-def]
-    """Fill U (n, L) for rows on which the same teachers abstain; return how many blocks abstain."""
+    """Fill U (n, L) for rows on which the same teachers abstain."""
     lanes = min(LANES, len(U))
     columns, offsets = layout.columns, layout.offsets
     temperature, floor = scale
     x, active = np.empty((logits.shape[1], lanes)), np.empty((len(inverse), lanes))
     mean, lower = np.empty((len(share), lanes)), np.empty((len(share), lanes))
     above, shift = np.empty((len(inverse), lanes)), np.empty((1, lanes))
-    silent = 0
     for first in range(0, len(U), lanes):
-        silent += load_lanes(logits, first, offsets, x, active)
+        load_lanes(logits, first, offsets, x, active)
         if floor > -np.inf:
             raise_lanes(x, offsets, floor * temperature)
         mean[:] = 0.0
@@ -175,7 +146,6 @@ def _fit_rows(logits, layout, share, inverse, scale, U):  # type: ignore[no-unty
         for lane in range(min(lanes, len(U) - first)):
             for c in range(len(share)):
                 U[first + lane, c] = (mean[c, lane] - share[c] * lower[c, lane]) / temperature
-    return silent
 
 
 @kernel(fastmath=FUSE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -131,11 +132,6 @@ def block_softmax(logits: Floats, offsets: Ints, temperature: float) -> tuple[Fl
     return log_p, p
 
 
-def block_log_softmax(logits: Floats, offsets: Ints, temperature: float) -> Floats:
-    """Return only log p_i of `block_softmax`."""
-    return block_softmax(logits, offsets, temperature)[0]
-
-
 @kernel(fastmath=FUSE)
 def softmax_rows(logits, offsets, temperature, log_p, p):  # type: ignore[no-untyped-def]
     """Fill log_p and p, (n, m) each, as in `block_softmax`."""
@@ -164,7 +160,7 @@ def softmax_rows(logits, offsets, temperature, log_p, p):  # type: ignore[no-unt
 
 @part(fastmath=FUSE)
 def load_lanes(logits, first, offsets, x, active):  # type: ignore[no-untyped-def]
-    """Put the rows from `first` on into lanes, and return how many blocks abstain.
+    """Put the rows from `first` on into lanes.
 
     Lanes past the last row are filled with that row.
 
@@ -178,7 +174,6 @@ def load_lanes(logits, first, offsets, x, active):  # type: ignore[no-untyped-de
     active : (N, lanes) array
         Filled with 1, or 0 where a block abstains.
     """
-    silent = 0
     for lane in range(x.shape[1]):
         row = min(first + lane, len(logits) - 1)
         for k in range(len(x)):
@@ -187,10 +182,8 @@ def load_lanes(logits, first, offsets, x, active):  # type: ignore[no-untyped-de
             active[b, lane] = 1.0
             if np.isnan(x[offsets[b], lane]):
                 active[b, lane] = 0.0
-                silent += 1
                 for k in range(offsets[b], offsets[b + 1]):
                     x[k, lane] = 0.0
-    return silent
 
 
 @part(fastmath=FUSE)
@@ -300,7 +293,7 @@ def floor_blocks(logits: Floats, offsets: Ints, smoothing: Floats) -> Floats:
     """
     if not smoothing.any():
         return logits
-    log_p: Floats = block_log_softmax(logits, offsets, 1.0)
+    log_p = block_softmax(logits, offsets, 1.0)[0]
     sizes = np.diff(offsets)
     smooth = np.repeat(smoothing / sizes, sizes)
     np.maximum(log_p, np.log(smooth, out=np.zeros(len(smooth)), where=smooth > 0), out=log_p)
@@ -320,21 +313,11 @@ def sd(logits: Floats, layout: Layout, temperature: float) -> Floats:
     -------
     (n, L) array; uniform in rows where every teacher abstains.
     """
-    Q = np.empty((len(logits), len(layout.class_offsets) - 1))
-    in_turns(lambda rows: _sd_rows(logits[rows], layout, temperature, Q[rows]), len(logits))
-    return Q
-
-
-@kernel(fastmath=FUSE)
-def _sd_rows(logits, layout, temperature, Q):  # type: ignore[no-untyped-def]
-    """Fill Q (n, L)."""
-    lanes = min(LANES, len(Q))
-    x, active = np.empty((logits.shape[1], lanes)), np.empty((len(layout.offsets) - 1, lanes))
-    a = np.empty((Q.shape[1], lanes))
-    for first in range(0, len(Q), lanes):
-        load_lanes(logits, first, layout.offsets, x, active)
-        add_probabilities(x, active, layout, temperature, a)
-        for lane in range(min(lanes, len(Q) - first)):
-            count = active[:, lane].sum()
-            for c in range(len(a)):
-                Q[first + lane, c] = a[c, lane] / count if count > 0.0 else 1.0 / len(a)
+    Q = np.zeros((len(logits), len(layout.class_offsets) - 1))
+    _, p = block_softmax(logits, layout.offsets, temperature)
+    p[np.isnan(p)] = 0.0
+    for start, stop in pairwise(layout.offsets):
+        Q[:, layout.columns[start:stop]] += p[:, start:stop]
+    total = Q.sum(axis=1, keepdims=True)  # of teachers that answer
+    mean: Floats = np.divide(Q, total, out=np.full(Q.shape, 1.0 / Q.shape[1]), where=total > 0)
+    return mean

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 from scipy.stats import rankdata
 
-from consilience.kernels.unify.agreement import (
+from consilience.kernels.unify.ranks import (
     SHOULDER,
     column_ranks,
     join_groups,

@@ -27,26 +27,21 @@ def described(repository: Repository, digits: Any) -> Repository:
 def test_only_the_best_few_are_run(
     described: Repository, digits: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    X, y = digits
-    task = (y <= 3)[:800]
+    X, y = digits[0][:800], digits[1][:800]
     opened: list[str] = []
     original = Repository.__getitem__
-
-    def noted(self: Repository, name: str) -> Any:
-        opened.append(name)
-        return original(self, name)
-
-    monkeypatch.setattr(Repository, "__getitem__", noted)
-    found = described.search(X[:800][task], y[:800][task], top=2)
+    monkeypatch.setattr(
+        Repository, "__getitem__", lambda self, name: opened.append(name) or original(self, name)
+    )
+    found = described.search(X[y <= 3], y[y <= 3], top=2)
     assert sorted(found.matches) == ["high", "low", "middle"]
-    assert (found.n_run, found.n_models, len(found)) == (2, 3, 2)
-    assert sorted(opened) == sorted(row.name for row in found)
+    assert (found.n_run, found.n_models, len(found), found.to_dict()["n_run"]) == (2, 3, 2, 2)
     assert opened == list(found.matches)[:2]
+    assert sorted(opened) == sorted(row.name for row in found)
     assert found.best.name == found[0].name == "low"
     assert isinstance(found, HasScoredTeachers)
     assert "2 of 3 models run" in repr(found)
     assert found.to_frame()["shortlist"].notna().all()
-    assert found.to_dict()["n_run"] == 2
 
 
 def test_the_result_is_what_estimators_take(described: Repository, digits: Any) -> None:
