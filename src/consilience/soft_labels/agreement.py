@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from consilience._progress import Progress, silent
 from consilience._validation import check_count, check_packed_logits
 from consilience._words import shorten
 from consilience.exceptions import ConvergenceWarning, CoverageWarning, warn
@@ -19,6 +18,7 @@ from consilience.kernels.unify.temperature import fit_temperature, is_at_bound
 from consilience.labels import LabelSpace
 from consilience.labels.space import connected_classes
 from consilience.methods import CE
+from consilience.run import Progress, silent
 from consilience.soft_labels.solvers import estimate_rows, spread_out
 
 # How sure every teacher is of its decisions on average, for the first soft labels.

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience._progress import Progress, silent
 from consilience._validation import as_numbers, check_distributions, check_packed_logits
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats, Ints
@@ -19,6 +18,7 @@ from consilience.kernels.unify.packed import make_layout
 from consilience.kernels.unify.ranks import RankTable, rank_scores
 from consilience.labels import LabelSpace
 from consilience.methods import CE, MFLF, Method, Own, as_method
+from consilience.run import Progress, silent
 from consilience.soft_labels.agreement import agreement_temperatures, divide_by_temperatures
 from consilience.soft_labels.pool import ESTIMATES, choose_pool
 from consilience.soft_labels.solvers import SOLVERS, estimate_by_ranks, estimate_rows
