@@ -25,8 +25,7 @@ from consilience.rank.ranking import RankedTeacher, Ranking
 from consilience.rows import as_rows, memory_budget
 from consilience.rows.rows import SomeRows
 from consilience.run import Run, resolve_run
-from consilience.scoring import observe, with_open_cache
-from consilience.scoring.ray import engine_options, map_on_ray
+from consilience.scoring import engine_options, observe, with_open_cache
 from consilience.students.make import named_student
 from consilience.teachers import Observed, Teacher, as_teacher
 from consilience.teachers.given import GivenTeachers, distinct_names, given_teachers
@@ -157,10 +156,12 @@ def _ranked(given: GivenTeachers, task: Task, run: Run) -> Iterator[_Ranked]:
 
 def _on_ray(given: GivenTeachers, task: Task, run: Run) -> list[_Ranked]:
     """Rank each teacher in a task of its own."""
+    from consilience.scoring.ray import map_on_ray
+
     items = list(zip(given.sources, given.names, range(len(given.names)), strict=True))
     found: dict[int, _Ranked] = {}
     options = engine_options(run)
-    for place, result in map_on_ray(_rank_without_teacher, task, items, given.names, options):
+    for place, result in map_on_ray(_rank_without_teacher, task, items, options):
         source, name, _ = items[place]
         if isinstance(result, ScoringError):
             found[place] = replace(_failed(name, place), error=str(result)), None
