@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._validation import take_rows
+from consilience._optional import require
+from consilience._version import __version__
 from consilience.exceptions import InvalidInputError, TeacherError
+from consilience.files.card import KEY, Card, carded, date_now, rows_sha256
+from consilience.files.disk import replacing
 from consilience.labels import LabelSpace
-from consilience.rows import Block, Rows, as_rows, new_array
+from consilience.options import Options, anything, check_choice, count, number, option, optional
+from consilience.rows.rows import Block, Rows, as_rows, new_array, take_rows
 from consilience.run import Progress, Run, silent
 from consilience.scoring.batches import FIRST, SETTLE, Batch, Pace, ask, ask_batches
 from consilience.scoring.store import ScoreStore, as_store
@@ -29,11 +34,66 @@ Finish = Callable[[slice, NDArray[np.float32]], NDArray[np.float32]]
 Digests = NDArray[np.uint64] | None
 
 
+class RayOptions(Options):
+    """How to run on Ray: ``Run(engine="ray", engine_options={...})``."""
+
+    address: str | None = option(
+        anything("str or None"),
+        "Of the cluster. By default the one that is connected or runs on this machine, else a new one here.",
+        default=None,
+    )
+    workers: int | None = option(
+        optional(count()),
+        "Most actors that score at once. By default as many as the cluster has room for.",
+        default=None,
+    )
+    num_cpus: float = option(number(at_least=0), "Processors that a worker reserves.", default=1)
+    num_gpus: float = option(number(at_least=0), "Devices that a worker reserves.", default=0)
+    timeout: float = option(
+        number(above=0), "Stop with an error if no row is scored for this many seconds.", default=600.0
+    )
+    train_workers: int | None = option(
+        optional(count()),
+        "Processes that train a torch student together, by Ray Train. By default it learns in the process "
+        "that calls `fit`.",
+        default=None,
+    )
+
+
+def engine_options(run: Run) -> RayOptions:
+    """Return how to run on Ray, checked; raise if options are given and the engine is another."""
+    given, known = {} if run.engine_options is None else run.engine_options, RayOptions.declared()
+    if run.engine == "local" and given:
+        raise InvalidInputError(
+            "{argument} are for {remedy}; drop them.", argument="engine_options", remedy=("engine", "ray")
+        )
+    if not isinstance(given, Mapping):
+        raise InvalidInputError(
+            f"{{argument}} must be a dict; it may have {', '.join(known)}.",
+            argument="engine_options",
+            value=given,
+        )
+    for key in given:
+        check_choice("engine_options", key, known)
+    made = RayOptions(**given)
+    made.check_options()
+    return made
+
+
+def with_open_cache(run: Run) -> Run:
+    """Return the same `Run` with its cache opened, for a verb that asks teachers several times."""
+    return run if run.cache is None else run.changed(cache=_store_of(run), cache_limit=None)
+
+
+def _store_of(run: Run) -> ScoreStore | None:
+    return None if run.cache is None else as_store(run.cache, run.cache_limit)
+
+
 def score(teachers: Sequence[Teacher], space: LabelSpace, rows: Rows, run: Run) -> NDArray[np.float32]:
     """Return the packed logits (n, m) of all teachers, in single precision; see `score_blocks`."""
     packed = new_array((len(rows), space.n_columns), run)
-    for number, logits in score_blocks(teachers, space, rows, run):
-        packed[rows.rows_of(number)] = logits
+    for i, logits in score_blocks(teachers, space, rows, run):
+        packed[rows.rows_of(i)] = logits
     return packed
 
 
@@ -66,7 +126,7 @@ def score_here(
     teachers: Sequence[Teacher], space: LabelSpace, rows: Rows, run: Run, finish: Finish | None = None
 ) -> Iterator[BlockScores]:
     """Do what `score_blocks` does, in this process."""
-    asked = open_teachers(teachers, rows, run, as_store(run.cache, run.cache_limit))
+    asked = open_teachers(teachers, rows, run, _store_of(run))
     for block in rows.blocks():
         done = len(teachers) * block.rows.start
         report = after(run.report, done, len(teachers) * len_of(block), len(teachers) * len(rows))
@@ -90,7 +150,7 @@ def observe(teacher: Teacher, rows: Any, run: Run, embeddings: bool = True) -> O
         Whether embeddings are wanted, too.
     """
     rows = as_rows(rows)
-    asked = Asked(teacher, rows, run, as_store(run.cache, run.cache_limit), embeddings)
+    asked = Asked(teacher, rows, run, _store_of(run), embeddings)
 
     def parts() -> Iterator[tuple[slice, Observed]]:
         # no rows are asked about, too: they may be of a wrong kind
@@ -99,6 +159,51 @@ def observe(teacher: Teacher, rows: Any, run: Run, embeddings: bool = True) -> O
             yield block.rows, asked.observe(block, digests_of(block, [asked]), report)
 
     return _joined(teacher, parts(), len(rows), run, np.float64)
+
+
+class WrittenScores(NamedTuple):
+    """What was written: rows, those about which the teacher says nothing, and the rows' checksum if known."""
+
+    n_rows: int
+    n_abstentions: int
+    rows_sha256: str | None
+
+
+def write_scores(path: Path, teacher: Teacher, X: Any, run: Run) -> WrittenScores:
+    """Write a teacher's logits for the rows of X, and a card that says for which rows they are.
+
+    ``as_teacher(path)`` then says about X what the teacher says.
+
+    Parameters
+    ----------
+    path : Path
+        .npz (`logits` and `classes`), .npy or .parquet (a column per class); the card has the classes.
+    teacher : Teacher
+    X : array, sparse matrix, data frame, list or Rows
+        n rows. Those that do not lie in memory have no checksum.
+    run : Run
+    """
+    rows = as_rows(X)
+    logits, digest = score([teacher], LabelSpace([teacher.classes]), rows, run), rows_sha256(rows.given)
+    about = {"data": {"rows": len(rows), "sha256": digest}, "teachers": [{"name": teacher.name}]}
+    card = Card(
+        path.stem,
+        tuple(teacher.classes.tolist()),
+        "logits",
+        description=f"What {teacher.name!r} says about {len(rows)} rows.",
+        details={KEY: {"version": __version__, "date": date_now(), **about}},
+    )
+    with carded(path, card), replacing(path) as file:
+        if path.suffix.lower() == ".npy":
+            np.save(file, logits, allow_pickle=False)
+        elif path.suffix.lower() == ".npz":
+            np.savez_compressed(file, logits=logits, classes=teacher.classes)
+        else:
+            arrow = require("pyarrow", extra="tables", purpose="Writing parquet")
+            parquet = require("pyarrow.parquet", extra="tables", purpose="Writing parquet")
+            names = [str(name) for name in teacher.classes.tolist()]
+            parquet.write_table(arrow.table([*logits.T], names=names), file)
+    return WrittenScores(len(rows), int(np.isnan(logits[:, 0]).sum()), digest)
 
 
 class Asked:

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
-from consilience._dataset_rows import read_rows
-from consilience._tables import as_values, column_names, columns_of, in_order, is_table
 from consilience._validation import (
     check_choice,
     check_fitted,
@@ -32,6 +30,7 @@ from consilience.inspect.report import report
 from consilience.kernels.arrays import Floats
 from consilience.kernels.linear_model import inverse, sharpen
 from consilience.rows import as_rows
+from consilience.rows.tables import as_values, column_names, columns_of, in_order, is_table
 from consilience.rows.targets import TargetRows
 from consilience.run import Run, resolve_run
 from consilience.students.make import encodes, make_student, needs_encoding
@@ -94,12 +93,16 @@ class AsSeen:
 
     def __call__(self, X: Any) -> Any:
         """Return rows as the student sees them, in memory."""
-        X = read_rows(in_order(as_values(X), self.names))
+        X = in_order(as_values(X), self.names)
         return X if self.encoder is None else self.encoder.transform(X)
 
 
 class StudentClassifier(FittedClassifier):
-    """A classifier that predicts with the student it has trained."""
+    """A classifier that predicts with the student it has trained.
+
+    Besides what its subclasses name, `fit` keeps what `save` needs: `example_`, some rows to compare the file
+    with, `as_seen_`, how the student sees rows, and `fit_record_`, how it was made.
+    """
 
     student: Any
     random_state: Any
@@ -109,10 +112,10 @@ class StudentClassifier(FittedClassifier):
 
     def probabilities(self, X: Any) -> Floats:
         """Return probabilities (n, L) of rows in memory."""
-        X = self._as_seen(X)
+        X = self.as_seen_(X)
         if self.student_.scores == "logits":
             return np.asarray(softmax(self.student_.predict_logits(X), axis=1))
-        return sharpen(self.student_.predict_all(X, len(self.classes_)), self._student_temperature())
+        return sharpen(self.student_.predict_all(X, len(self.classes_)), self.student_temperature())
 
     def save(self, path: str | os.PathLike[str], *, measured: Any = None) -> Path:
         """Write the classifier as one file, and its card next to it; ``as_teacher(path)`` makes it a teacher.
@@ -138,11 +141,11 @@ class StudentClassifier(FittedClassifier):
         return save_classifier(self, Path(path), measured)
 
     @abstractmethod
-    def _student_temperature(self) -> float:
+    def student_temperature(self) -> float:
         """Return the temperature of the soft labels on which a scikit-learn student was trained."""
 
     @abstractmethod
-    def _origin(self) -> Origin:
+    def origin(self) -> Origin:
         """Return what the saved file says about where it comes from."""
 
     def _read_rows(self, student: Any, X: Any) -> AsSeen:
@@ -158,12 +161,12 @@ class StudentClassifier(FittedClassifier):
 
     def _keep_student(self, student: Any, X: Any, as_seen: AsSeen, n_rows: int | None = None) -> None:
         """Predict with this fitted student from now on; X may be some of the `n_rows` rows of `fit`."""
-        self.student_, self._as_seen = student, as_seen
+        self.student_, self.as_seen_ = student, as_seen
         self.n_iter_: int | None = student.n_iter_
         self.encoder_: TableEncoder | None = as_seen.encoder
         self.encoding_: dict[Any, str] | None = None if as_seen.encoder is None else as_seen.encoder.encoding_
-        self._example = read_rows(take_rows(X, _example_rows(X)))
-        self._fit_record = describe_fit(self, X, n_rows)
+        self.example_ = take_rows(X, _example_rows(X))
+        self.fit_record_ = describe_fit(self, X, n_rows)
         for name in ("n_features_in_", "feature_names_in_"):  # from an earlier fit on other rows
             if hasattr(self, name):
                 delattr(self, name)
@@ -336,9 +339,9 @@ class SoftLabelClassifier(StudentClassifier):
             weights = np.sqrt(weights)
         return weights, weights / (weights * Q.mean(axis=0)).sum()
 
-    def _student_temperature(self) -> float:
+    def student_temperature(self) -> float:
         return self._temperature
 
-    def _origin(self) -> Origin:
+    def origin(self) -> Origin:
         about = {"temperature": f"{self._temperature:g}"}
         return Origin(f"Trained on soft labels of {len(self.classes_)} classes.", about)
