@@ -18,7 +18,7 @@ from consilience.labels.reader import LabelCodes, read_labels
 from consilience.rows import Rows, as_rows, rows_that_fit
 from consilience.run import Run, part_of, resolve_run
 from consilience.scoring.blocks import observe
-from consilience.scoring.store import with_open_cache
+from consilience.scoring import with_open_cache
 from consilience.students.classifier import Origin, StudentClassifier, timed
 from consilience.students.make import make_student
 from consilience.students.student import encoder_of
@@ -223,10 +223,10 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
             return WEIGHTS[student.scores], LABELLED_SHARE
         return (UNCHECKED_WEIGHT,), 1.0
 
-    def _student_temperature(self) -> float:
+    def student_temperature(self) -> float:
         return 1.0
 
-    def _origin(self) -> Origin:
+    def origin(self) -> Origin:
         loss = self.resolved("loss")
         about = {
             "loss": loss.name,

@@ -211,7 +211,9 @@ def kind_of(column: Any) -> Kind:
     if dtype not in (nw.Object, nw.Unknown):  # narwhals does not know every time zone of pandas
         return next((kind for types, kind in _KINDS if isinstance(dtype, types)), "other")
     cells = series.filter(~series.is_null()).to_list()
-    found = {next((kind for types, kind in _CELLS if isinstance(cell, types)), "other") for cell in cells}
+    found: set[Kind] = {
+        next((kind for types, kind in _CELLS if isinstance(cell, types)), "other") for cell in cells
+    }
     if len(found) > 1:
         return "text" if found <= {"text", "truth", "number"} else "other"
     return found.pop()

@@ -18,7 +18,7 @@ from consilience.files.preprocess import ImagePreprocess
 from consilience.rows.images import differ_in_size
 from consilience.rows.tables import has_missing, is_numeric, is_table, quoted
 from consilience.run import Run
-from consilience.scoring.ray import engine_options
+from consilience.scoring import engine_options
 from consilience.students.student import Classifier, Student, student_name
 
 NAMES = {
