@@ -1,8 +1,9 @@
-"""One thread for each test process, little work for its garbage collector, and the longest tests first."""
+"""One thread for each test process, little work for its garbage collector, and one process for each file."""
 
 import gc
 import importlib
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ from typing import Any
 import hypothesis  # noqa: F401  (before `gc.freeze`, which hides the generators that it looks for)
 import pytest
 from tests.sites import sites, unified  # noqa: F401  (fixtures that several rooms share)
+
+LONG = {"science", "nn", "scoring", "meta", "examples", "oracles"}  # folders
+RAY = re.compile(r"(?<![a-z])ray(?![a-z])")  # in the names of tests that need a cluster
 
 # two processes with two threads each would wait for one another
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -28,26 +32,29 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Keep tests of one group in one process, where there are several."""
-    if getattr(config.option, "dist", "no") == "load":
-        config.option.dist = "loadgroup"
-
-
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest tests first, so no process ends with them alone, and those of Ray into one process.
-
-    Two Ray clusters on two processors starve each other: workers miss the deadlines of tests of faults. Tests
-    of one experiment share what it has found, so they stay together, too.
-    """
+    """Put what takes long first, so that no process ends with it alone; leave out what runs at night."""
     for item in items:
-        if "ray_cluster" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("ray"))
-        elif "science" in item.path.parts or item.path.stem == "test_demo":
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
-    items.sort(key=lambda item: "science" not in item.path.parts)
+        assert "ray_cluster" not in getattr(item, "fixturenames", ()) or RAY.search(item.nodeid), item
+        if item.get_closest_marker("nightly") and os.environ.get("CONSILIENCE_NIGHTLY") != "1":
+            item.add_marker(pytest.mark.skip(reason="runs at night: set CONSILIENCE_NIGHTLY=1"))
+    items.sort(key=lambda item: LONG.isdisjoint(item.path.parts) and not RAY.search(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the tests of a file in one process, which makes their fixtures once, and those of Ray in one, too.
+
+    Two Ray clusters on two processors starve each other: workers miss the deadlines of tests of faults.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "ray" if RAY.search(nodeid) else nodeid.partition("::")[0]
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

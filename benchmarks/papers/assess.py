@@ -36,7 +36,8 @@ from consilience import Teacher, rank_teachers
 from consilience.kernels.rank.probe import probe_logits
 from consilience.rank import Transport
 from consilience.rank.metrics import unit_scale
-from consilience.scoring.engine import observe
+from consilience.run import Run
+from consilience.scoring import observe
 from consilience.transport.centres import features
 
 RESULTS = records.FOLDER / "assess.jsonl"
@@ -180,7 +181,7 @@ def assessed(
 
 def student_gap(task: Task, teacher: Teacher, students: Students) -> dict[str, float]:
     """Return KL(f_S || f_F) at each temperature, the mean over the task's rows and the students."""
-    embeddings = features(observe(teacher, task.X)).astype(np.float32)
+    embeddings = features(observe(teacher, task.X, Run())).astype(np.float32)
     F = unit_scale(embeddings) * np.float32(np.sqrt(embeddings.shape[1]))
     fictitious = probe_logits(F, task.codes, int(task.codes.max()) + 1, PROBE_WEIGHT_DECAY, None).logits
     gaps = {}

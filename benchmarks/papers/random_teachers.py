@@ -39,7 +39,8 @@ from benchmarks.papers.render_assess import RANDOM_RESULTS
 from benchmarks.papers.sources import Source, load
 from benchmarks.papers.windows import Rows, Task, Window, make_task, split_rows, student_view, train_students
 from consilience import Teacher, as_teacher, rank_teachers
-from consilience.scoring.engine import observe
+from consilience.run import Run
+from consilience.scoring import observe
 from consilience.transport.centres import features
 
 FOLDS = (1, 2)
@@ -179,7 +180,7 @@ def train_teacher(rows: Rows, classes: NDArray[Any], kind: str, seed: int) -> Te
 
 def reuse_accuracy(task: Task, X_test: NDArray[np.float32], teacher: Teacher) -> float:
     """Return the test accuracy of a logistic regression on the teacher's embedding."""
-    F, F_test = (features(observe(teacher, X)).astype(np.float64) for X in (task.X, X_test))
+    F, F_test = (features(observe(teacher, X, Run())).astype(np.float64) for X in (task.X, X_test))
     mean, scale = F.mean(axis=0), np.sqrt(F.var(axis=0).mean())
     model = LogisticRegression(max_iter=500).fit((F - mean) / scale, task.codes)
     return float(model.score((F_test - mean) / scale, task.codes_test))

@@ -11,7 +11,8 @@ import numpy as np
 from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
 from consilience.rows.rows import BLOCK_ROWS
-from consilience.scoring.engine import observe
+from consilience.run import Run
+from consilience.scoring import observe
 from consilience.scoring.store import ScoreStore
 from consilience.teachers import Function, Observed
 
@@ -32,15 +33,15 @@ def store(options: Options) -> Iterator[Result]:
     teacher = Function(logits, range(CLASSES), output="logits", embed=lambda part: part, fingerprint="speed")
     with tempfile.TemporaryDirectory() as folder:
         kept = ScoreStore(f"{folder}/kept")
-        observe(teacher, X, store=kept)
-        read = best_of(options.repeats, lambda: observe(teacher, X, store=kept))
+        observe(teacher, X, Run(cache=kept))
+        read = best_of(options.repeats, lambda: observe(teacher, X, Run(cache=kept)))
 
         def write() -> None:
             kept.clear()
-            observe(teacher, X, store=kept)
+            observe(teacher, X, Run(cache=kept))
 
         written = best_of(options.repeats, write)
-    plain = best_of(options.repeats, lambda: observe(teacher, X))
+    plain = best_of(options.repeats, lambda: observe(teacher, X, Run()))
     note = f"without a store, by a teacher that takes no time, {plain:.2g} s"
     yield Result("scores from disk", rows / read, "rows/s", 200_000, ours=read, note=note, sizes=sizes)
     yield Result("scores to disk", rows / written, "rows/s", ours=written, sizes=sizes)

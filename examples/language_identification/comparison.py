@@ -15,9 +15,9 @@ from examples.language_identification.texts import read_text
 from numpy.typing import NDArray
 
 from consilience import Run, methods
-from consilience._progress import Progress, silent
 from consilience.exceptions import InvalidInputError
 from consilience.labels import LabelSpace
+from consilience.run import Progress, silent
 from consilience.teachers import Teacher
 
 UNIFIED = "unified model"

@@ -20,9 +20,9 @@ from examples.language_identification import PER_CATALOGUE, catalogues, cleaning
 from examples.language_identification import texts as texts_module
 from examples.language_identification.texts import Source, Texts, gather
 
-from consilience._progress import Progress, silent
 from consilience.exceptions import InvalidInputError
 from consilience.files.disk import replacing
+from consilience.run import Progress, silent
 from consilience.scoring.store import ScoreStore
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from examples.language_identification import DIM, EPOCHS
 from examples.language_identification.languages import name_of
 
-from consilience._progress import Progress, silent
 from consilience.exceptions import InvalidInputError
+from consilience.run import Progress, silent
 from consilience.teachers import Teacher, as_teacher
 
 if TYPE_CHECKING:

@@ -8,8 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience import exceptions
-from consilience._dataset_rows import DatasetRows, is_dataset
-from consilience._tables import as_values, in_order, number_advice
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.labels import LabelSpace
@@ -17,6 +15,9 @@ from consilience.options import check_choice as check_choice
 from consilience.options import check_count as check_count
 from consilience.options import check_number as check_number
 from consilience.options import check_temperature as check_temperature
+from consilience.rows.rows import n_rows as n_rows
+from consilience.rows.rows import take_rows as take_rows
+from consilience.rows.tables import as_values, in_order, number_advice
 
 _WIDEST, _SHARPEST = 1e300, 1e12  # ranges of a cost, and of a cost over epsilon
 _SOFTEST = 1e300  # of epsilon
@@ -213,44 +214,6 @@ def check_block(block: NDArray[np.floating[Any]], what: str) -> None:
             "Give finite numbers, or NaN in the whole row where the teacher abstains.",
             row=row,
         )
-
-
-def n_rows(X: Any) -> int:
-    """Return the number of rows of an array, a sparse matrix, a data frame or a list."""
-    if isinstance(X, str | bytes):
-        raise InvalidInputError("X is a single text; give a list of texts.")
-    shape = getattr(X, "shape", None)
-    if shape is not None:
-        if len(shape) == 0:
-            raise InvalidInputError("X is a single number; expected one row per sample.")
-        return int(shape[0])
-    try:
-        return len(X)
-    except TypeError:
-        raise InvalidInputError(
-            f"X is a {type(X).__name__}; expected an array, a data frame or a list with one entry per sample."
-        ) from None
-
-
-def take_rows(X: Any, rows: slice | NDArray[Any]) -> Any:
-    """Return some rows of an array, a sparse matrix, a data frame, a list or a torch dataset."""
-    if is_dataset(X):
-        X = DatasetRows(X)
-    if isinstance(rows, np.ndarray) and rows.dtype == bool:
-        rows = np.flatnonzero(rows)  # polars would take a mask as one of columns
-    if hasattr(X, "iloc"):
-        return X.iloc[rows]
-    if isinstance(X, list | tuple):
-        return X[rows] if isinstance(rows, slice) else [X[i] for i in rows]
-    try:
-        return X[rows]
-    except InvalidInputError:
-        raise
-    except Exception as error:  # an X of any kind at all
-        raise InvalidInputError(
-            f"X is a {type(X).__name__} whose rows cannot be taken one by one ({error}). Give an array, a "
-            "sparse matrix that has rows (CSR), a data frame or a list."
-        ) from error
 
 
 def validated_rows(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:

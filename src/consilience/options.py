@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
-from consilience._sizes import parse_size
+from consilience._words import parse_size
 from consilience.exceptions import InvalidInputError, shown
 
 _MOST = 2**32 - 1  # the largest seed of numpy; no count comes near it

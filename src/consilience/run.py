@@ -5,14 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
-from consilience._progress import Progress as Progress
-from consilience._progress import silent as silent
 from consilience.exceptions import InvalidInputError
 from consilience.options import Options, anything, check_choice, choice, count, option, optional, size
 
-__all__ = ["Run", "resolve_run", "using"]
+__all__ = ["Progress", "Run", "part_of", "resolve_run", "silent", "using"]
+
+
+class Progress(Protocol):
+    """Anything that can be told how far a task is."""
+
+    def __call__(self, task: str, done: int, total: int) -> None:
+        """Report that `done` of `total` steps of `task` are finished."""
+
+
+def silent(task: str, done: int, total: int) -> None:
+    """Ignore every report: the default."""
+
+
+def part_of(progress: Progress, index: int, count: int) -> Progress:
+    """Return the progress of one of `count` equal parts, such as teachers, as that of all.
+
+    Examples
+    --------
+    >>> report = part_of(lambda task, done, total: print(task, done, total), 1, 3)  # the second of three
+    >>> report("scoring", 4, 10)
+    scoring 14 30
+    """
+
+    def report(task: str, done: int, total: int) -> None:
+        progress(task, index * total + done, count * total)
+
+    return report
 
 
 class Run(Options):

@@ -101,7 +101,7 @@ def test_numbers_are_told_before_teachers_are_asked(run: Run, monkeypatch: pytes
     def asked(*_: Any) -> None:
         raise AssertionError("a teacher was asked")
 
-    monkeypatch.setattr("consilience.scoring.engine.score", asked)
+    monkeypatch.setattr("consilience.scoring.blocks.score", asked)
     np.save("rows.npy", np.zeros((3, 2)))
     done = run("unify", *TEACHERS, "--data", "rows.npy", "--out", "u.onnx", "--student", "ngrams")
     assert done.exit_code == 2

@@ -315,7 +315,7 @@ def has_code(page: Path) -> bool:
 
 def marked(page: Path) -> Any:
     """Return a page as a parameter. Ray's own use of what is deprecated is not ours to mend."""
-    ray = (pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore::DeprecationWarning"))
+    ray = pytest.mark.filterwarnings("ignore::DeprecationWarning")
     return pytest.param(page, marks=ray if page.stem == "ray" else (), id=str(page.relative_to(ROOT)))
 
 

@@ -19,7 +19,7 @@ from consilience.exceptions import ConvergenceWarning
 from consilience.labels import LabelSpace
 from consilience.labels.space import connected_classes
 from consilience.soft_labels.estimate import estimate_soft_labels
-from consilience.soft_labels.methods import SOLVERS
+from consilience.soft_labels.solvers import SOLVERS
 
 Floats = NDArray[np.float64]
 Way = str

@@ -63,7 +63,7 @@ def test_images_of_several_sizes_are_a_list(tmp_path: Path) -> None:
 
 def test_blocks_of_several_sizes_are_cut_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 128)
-    monkeypatch.setattr("consilience.rows.images.BLOCK_BYTES", 300)
+    monkeypatch.setattr("consilience.rows.files.BLOCK_BYTES", 300)
     images = [COLOURS[0], COLOURS[1, :3], COLOURS[2, :, :4], COLOURS[3], np.zeros((20, 20, 3), np.uint8)]
     assert [image.size for image in images] == [126, 63, 72, 126, 1200]
     # the fourth would go over 300 bytes, and the last one does by itself

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from consilience.exceptions import InvalidInputError
-from consilience.rows import memory, memory_budget, new_array
+from consilience.rows import memory_budget, new_array
+from consilience.rows import rows as memory
 from consilience.run import Run
 
 

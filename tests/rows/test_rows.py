@@ -14,10 +14,10 @@ import torch
 from scipy.sparse import csr_array, csr_matrix
 from tests.rows.rows import check_source, equal_rows
 
-from consilience._tables import as_values
 from consilience._validation import n_rows, take_rows
 from consilience.rows import HeldRows, rows
 from consilience.rows.rows import Rows, block_rows, bytes_of, cut, join_rows
+from consilience.rows.tables import as_values
 
 X = np.random.default_rng(0).normal(size=(57, 3))
 

@@ -13,9 +13,9 @@ import pytest
 from scipy.special import softmax
 from scipy.stats import entropy
 from sklearn.linear_model import LogisticRegression
+from tests.scoring.ask import observe
 
 from consilience import cost_matrix, sinkhorn
-from consilience.scoring.engine import observe
 from consilience.transport.centres import features
 
 pytest.importorskip("torch")

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.scoring.ask import observe
 
 from consilience import InvalidInputError, Run, TeacherError, Unifier, as_teacher
 from consilience._validation import take_rows
 from consilience.scoring import batches, blocks
 from consilience.scoring.batches import BATCH_SECONDS, Pace
-from consilience.scoring.engine import observe
 from consilience.scoring.store import ScoreStore
 from consilience.students.ngrams import Ngrams
 from consilience.teachers import Function, join_classes, rename_classes

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience import ConsilienceWarning, InvalidInputError, Unifier
+from consilience.run import Run
 from consilience.scoring import store as shelves
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.teachers import Function, Observed
@@ -345,10 +346,9 @@ class TestLimit:
         with pytest.raises(InvalidInputError, match=r"cache_limit.* must be a size"):
             as_store(folder, limit)
 
-    def test_a_limit_needs_a_folder(self, folder: Path) -> None:
-        for cache in (None, ScoreStore(folder)):
-            with pytest.raises(InvalidInputError, match="needs a folder to apply to"):
-                as_store(cache, "1GB")
+    def test_a_store_has_its_own_limit(self, folder: Path) -> None:
+        with pytest.raises(InvalidInputError, match="Give the ScoreStore its own limit"):
+            as_store(ScoreStore(folder), "1GB")
 
 
 class TestFolder:
@@ -357,7 +357,7 @@ class TestFolder:
         store = ScoreStore(where)
         training = store.root / "training-0a1b"
         training.make_folder()
-        for name in ("training.npz", "notes.txt"):
+        for name in ("training.pt", "notes.txt"):
             with (training / name).writing() as file:
                 file.write(b"x" * 9)
         view = store.contents()
@@ -470,7 +470,7 @@ def test_no_teacher_is_asked_twice(where: str) -> None:
 
     for _ in range(2):
         teacher = Function(logits, ["a", "b"], "t", output="logits", fingerprint="v1")
-        fitted = Unifier([teacher], "logistic", method="sd", cache=where, random_state=0).fit(rows)
+        fitted = Unifier([teacher], "logistic", method="sd", random_state=0, run=Run(cache=where)).fit(rows)
     assert sum(asked) == 60
     plain = Unifier([teacher], "logistic", method="sd", random_state=0).fit(rows)
     np.testing.assert_array_equal(fitted.soft_labels_, plain.soft_labels_)

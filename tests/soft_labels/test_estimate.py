@@ -18,8 +18,7 @@ from consilience import methods
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.labels import LabelSpace
 from consilience.methods import METHODS
-from consilience.soft_labels.estimate import balance_weights, estimate_soft_labels
-from consilience.soft_labels.solver import LARGEST_LOGIT
+from consilience.soft_labels.estimate import LARGEST_LOGIT, balance_weights, estimate_soft_labels
 
 every_method = pytest.mark.parametrize("method", METHODS)
 

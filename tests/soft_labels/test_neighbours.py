@@ -12,7 +12,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from consilience import InvalidInputError, Run, Unifier, as_teacher, estimate_soft_labels, methods, students
 from consilience.rows import as_rows
-from consilience.soft_labels import neighbours, solver
+from consilience.soft_labels import estimate as solver
+from consilience.soft_labels import neighbours
 from consilience.soft_labels.neighbours import average_over_neighbours
 
 K = 4

@@ -15,8 +15,7 @@ from consilience.kernels.unify.ranks import rank_scores
 from consilience.labels import LabelSpace
 from consilience.methods import CE, Auto
 from consilience.soft_labels import pool as pooling
-from consilience.soft_labels.estimate import estimate_soft_labels
-from consilience.soft_labels.solver import SoftLabelSolver
+from consilience.soft_labels.estimate import SoftLabelSolver, estimate_soft_labels
 
 Floats = NDArray[np.float64]
 

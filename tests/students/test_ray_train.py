@@ -15,12 +15,11 @@ torch = pytest.importorskip("torch")
 
 
 from consilience import ConsilienceWarning, InvalidInputError, Unifier  # noqa: E402
-from consilience._progress import silent  # noqa: E402
 from consilience.exceptions import ScoringError  # noqa: E402
 from consilience.nn import SoftCrossEntropy  # noqa: E402
 from consilience.rows import HeldRows  # noqa: E402
 from consilience.rows.targets import TargetRows  # noqa: E402
-from consilience.run import Run  # noqa: E402
+from consilience.run import Run, silent  # noqa: E402
 from consilience.scoring.ray import RayOptions  # noqa: E402
 from consilience.students import Network, ray_train, training  # noqa: E402
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.scoring.ask import observe
 
 from consilience import Card, Run, Unifier, load
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import find_card, write_card
-from consilience.scoring.engine import observe
 from consilience.students.server import ModelServer, ServedModel
 from consilience.teachers import Function, ImagePreprocess, Onnx, Remote, Teacher, Torch, as_teacher
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
+from tests.scoring.ask import observe
 
 from consilience import Unifier, methods
 from consilience.exceptions import TeacherError
-from consilience.scoring.engine import observe
 from consilience.teachers import (
     Function,
     Precomputed,

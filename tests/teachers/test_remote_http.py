@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.special import softmax
+from tests.scoring.ask import observe
 from tests.teachers.remote_server import Server, X, check, output, proba_of, serving
 
 from consilience.exceptions import ScoringError, TeacherError
-from consilience.scoring.engine import observe
-from consilience.scoring.files import write_scores
+from consilience.scoring.blocks import write_scores
 from consilience.teachers import Remote, as_teacher, remote
 from consilience.teachers import remote_http as http
 

@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
+from tests.scoring.ask import observe
 
 from consilience import (
     Card,
@@ -26,7 +27,6 @@ from consilience import (
 )
 from consilience.files.card import write_card
 from consilience.kernels.transport.centres import nearest_other_mean, unit_rows
-from consilience.scoring.engine import observe
 from consilience.teachers import Observed
 from consilience.transport import Embedding, Superclass
 from consilience.transport.centres import features, teacher_centres

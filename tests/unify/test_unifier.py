@@ -43,7 +43,7 @@ from consilience.exceptions import NotFittedError
 from consilience.files.card import read_card
 from consilience.files.export import OPSET
 from consilience.methods import METHODS
-from consilience.soft_labels.teacher_temperatures import agreement_temperatures
+from consilience.soft_labels.agreement import agreement_temperatures
 from consilience.students import Network
 from consilience.teachers import Onnx
 

@@ -42,7 +42,7 @@ _HOMES = {
     "replacing": "files.disk",
     "run_demo": "cli.demo",
     "shown_entry": "repository.listing",
-    "size_text": "_sizes",
+    "size_text": "_words",
     "storage_path": "files.storage",
     "student_name": "students.student",
     "suggest_aliases": "inspect.aliases",
@@ -52,7 +52,7 @@ _HOMES = {
     "write_aliases": "files.readers",
     "write_clusters": "files.readers",
     "write_repository": "students.server",
-    "write_scores": "scoring.files",
+    "write_scores": "scoring.blocks",
     "write_soft_labels": "files.readers",
 }
 """The module of each name, and what it is called there, where that differs."""

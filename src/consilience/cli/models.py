@@ -108,14 +108,7 @@ def score(
     """
 
     (opened,) = open_teachers([teacher], classes)
-    found = library.write_scores(
-        out,
-        opened,
-        read_rows(data, [opened], run, drop),
-        batch_size=run.rows_per_call,
-        store=library.as_store(run.cache, run.cache_limit),
-        progress=run.report,
-    )
+    found = library.write_scores(Path(out), opened, read_rows(data, [opened], run, drop), run)
     view = {
         "teacher": shown(teacher),
         "data": str(data),

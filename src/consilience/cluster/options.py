@@ -79,17 +79,35 @@ class MI(Loss):
 
 
 class SELA(Loss):
-    """Shannon's cross-entropy with labels whose shares are exact: eq. (4), Asano et al. 2020."""
+    """Shannon's cross-entropy with labels whose shares are exact: eq. (4), Asano et al. 2020.
+
+    Examples
+    --------
+    >>> SELA(label_weight=5)
+    SELA(label_weight=5)
+    """
 
 
 class MIADM(Loss):
-    """Shannon's cross-entropy with labels whose shares may differ: eq. (5), Jabi et al. 2021."""
+    """Shannon's cross-entropy with labels whose shares may differ: eq. (5), Jabi et al. 2021.
+
+    Examples
+    --------
+    >>> MIADM(lam=1)
+    MIADM(lam=1)
+    """
 
     lam: float = option(_WEIGHT, _LAM, default=100.0)
 
 
 class IIC(Loss):
-    """Invariant information between a row and its neighbours: Ji et al. 2019. It asks for equal shares."""
+    """Invariant information between a row and its neighbours: Ji et al. 2019. It asks for equal shares.
+
+    Examples
+    --------
+    >>> IIC(lam=1.5)
+    IIC(lam=1.5)
+    """
 
     steps, takes_prior = 20, False
     lam: float = option(_WEIGHT, "The exponent of the marginals.", default=1.0)
@@ -100,6 +118,11 @@ class Own(Loss):
 
     ``function(proba, mean_proba)`` gets predictions (n, K) and their means over neighbours. It returns the
     value, its gradient by `proba` and its gradient by `mean_proba`, each (n, K) or 0.0.
+
+    Examples
+    --------
+    >>> Own(lambda proba, mean_proba: (-(proba * mean_proba).sum(), -mean_proba, -proba)).steps
+    20
     """
 
     steps, takes_prior = 20, False
@@ -117,7 +140,13 @@ LOSSES: Mapping[str, type[Loss]] = {
 
 
 class Linear(Options):
-    """A linear softmax model on the features: eq. (3)."""
+    """A linear softmax model on the features: eq. (3).
+
+    Examples
+    --------
+    >>> Linear(max_iter=20)
+    Linear(max_iter=20)
+    """
 
     weight_decay: float = option(_WEIGHT, "Half of it times the squared weights is added.", default=5e-4)
     max_iter: int | None = option(
@@ -136,6 +165,11 @@ class Network(Options):
 
     It returns logits (n, K), and is copied, never changed. In each round it passes over the rows once
     (docs/how/clustering.md).
+
+    Examples
+    --------
+    >>> Network(lambda n_features, n_classes: None, augment="rows", max_iter=20).augment
+    'rows'
     """
 
     module: Any = option(
@@ -169,7 +203,13 @@ class Network(Options):
 
 
 class Softmax(Options):
-    """A linear model of `CollisionClassifier`, trained by L-BFGS from zero weights; it needs no torch."""
+    """A linear model of `CollisionClassifier`, trained by L-BFGS from zero weights; it needs no torch.
+
+    Examples
+    --------
+    >>> Softmax(weight_decay=0.1)
+    Softmax(weight_decay=0.1)
+    """
 
     weight_decay: float | None = option(
         optional(number(at_least=0)),
@@ -189,7 +229,13 @@ class Softmax(Options):
 
 
 class GeneralisedCollision(Options):
-    """(1 - p^q) / q, with p the probability that predicted and true class are equal; -ln p for q = 0."""
+    """(1 - p^q) / q, with p the probability that predicted and true class are equal; -ln p for q = 0.
+
+    Examples
+    --------
+    >>> GeneralisedCollision(q=0.3)
+    GeneralisedCollision(q=0.3)
+    """
 
     q: float = option(
         number(at_least=0), "The power: 0 is ``'collision'``, larger ones withstand more noise.", default=0.5
@@ -197,7 +243,13 @@ class GeneralisedCollision(Options):
 
 
 class GCE(Options):
-    """The generalised cross-entropy of Zhang and Sabuncu 2018, whose choice of the power is the default."""
+    """The generalised cross-entropy of Zhang and Sabuncu 2018, whose choice of the power is the default.
+
+    Examples
+    --------
+    >>> GCE(q=0.5)
+    GCE(q=0.5)
+    """
 
     q: float = option(number(above=0), "The power.", default=0.7)
 

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from consilience._progress import part_of
 from consilience._validation import as_random_state
 from consilience.distil.losses import DistilOptions, LabelsOnly, Loss, Own
 from consilience.distil.targets import AllRows, Follower, Targets, train
@@ -17,7 +16,7 @@ from consilience.exceptions import ConsilienceWarning, InvalidInputError, Teache
 from consilience.kernels.arrays import Floats
 from consilience.labels.reader import LabelCodes, read_labels
 from consilience.rows import Rows, as_rows, rows_that_fit
-from consilience.run import Run, resolve_run
+from consilience.run import Run, part_of, resolve_run
 from consilience.scoring.blocks import observe
 from consilience.scoring.store import with_open_cache
 from consilience.students.classifier import Origin, StudentClassifier, timed

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from consilience._progress import part_of
 from consilience._words import shorten
 from consilience.distil.losses import KD, RKD, FitNet, Own, Refilled, Sinkhorn
 from consilience.distil.teacher_signal import Task, TeacherSignal
@@ -24,7 +23,7 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.transport.centres import centre_distances, class_means
 from consilience.rows import Rows, new_array
 from consilience.rows.targets import ROW_VISITS, TargetRows
-from consilience.run import Run
+from consilience.run import Run, part_of
 from consilience.scoring.blocks import Asked, digests_of, placed
 from consilience.scoring.store import as_store
 from consilience.teachers import Observed, Teacher

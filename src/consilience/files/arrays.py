@@ -20,7 +20,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from consilience._sizes import size_text
+from consilience._words import size_text
 from consilience.exceptions import InvalidInputError
 
 MAX_INFLATED = 2**30

@@ -20,18 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._dataset_rows import DatasetRows, is_dataset
-from consilience._tables import (
-    as_values,
-    column_names,
-    columns_of,
-    is_numeric,
-    is_table,
-    kind_of,
-    read_numbers,
-    read_texts,
-    read_times,
-)
+from consilience._optional import is_instance_of
 from consilience.exceptions import ConsilienceError, InvalidInputError
 from consilience.files.disk import file_sha256, read_bytes, replacing
 from consilience.files.preprocess import ImagePreprocess, as_preprocess
@@ -48,6 +37,18 @@ from consilience.files.strict_json import (
     whole,
 )
 from consilience.labels import class_list
+from consilience.rows.rows import Rows
+from consilience.rows.tables import (
+    as_values,
+    column_names,
+    columns_of,
+    is_numeric,
+    is_table,
+    kind_of,
+    read_numbers,
+    read_texts,
+    read_times,
+)
 
 CardOutput = Literal["logits", "probabilities", "labels"]
 _OUTPUTS: tuple[Any, ...] = (None, "logits", "probabilities", "labels")
@@ -425,7 +426,7 @@ def rows_sha256(X: Any) -> str | None:
     >>> rows_sha256(np.array([[1, 2]])) == rows_sha256(np.array([[2, 1]]))
     False
     """
-    if is_dataset(X) or isinstance(X, DatasetRows):
+    if isinstance(X, Rows) or is_instance_of(X, "torch.utils.data", "Dataset"):
         return None
     content = hashlib.sha256()
     try:

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import installed, require
-from consilience._tables import column_values, columns_of, input_names, is_numeric, is_table, kind_of
 from consilience._validation import take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.disk import replacing
 from consilience.files.graph import ML_OPSET, NAME, OPSET, PURPOSE, Graph, label_dtype
 from consilience.labels import class_list
+from consilience.rows.tables import column_values, columns_of, input_names, is_numeric, is_table, kind_of
 
 TOLERANCE = 1e-5
 """Largest allowed difference in a probability between a scikit-learn model and its export."""

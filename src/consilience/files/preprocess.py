@@ -11,14 +11,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._dataset_rows import read_rows
-from consilience._images import PURPOSE, is_pil_image, pixels_of, read_image
 from consilience._optional import require
-from consilience._tables import as_values
 from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.strict_json import checked, record
 from consilience.options import Check, check_count, check_number, choice, number, optional
+from consilience.rows.images import PURPOSE, is_pil_image, pixels_of, read_image
+from consilience.rows.tables import as_values
 
 MOST_PIXELS = 4096
 """The longest side of a prepared image: a card of a stranger must not ask for all memory."""
@@ -157,7 +156,7 @@ class ImagePreprocess:
             Paths, PIL images or arrays of uint8 (height, width), (height, width, 3) or (height, width, 4),
             of any sizes; or one array (n, ...) of such.
         """
-        X = read_rows(as_values(X))
+        X = as_values(X)
         X = X.detach().cpu().numpy() if hasattr(X, "detach") else X
         prepared = np.empty((n_rows(X), *self.row_shape), self.dtype)
         for row, picture in enumerate(_pictures(X, _MODES[self.colour])):

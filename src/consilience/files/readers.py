@@ -24,9 +24,8 @@ from consilience.files.arrays import open_npy
 from consilience.files.card import Card, card_path, write_card
 from consilience.files.disk import file_sha256, replacing
 from consilience.files.strict_json import parse_json
-from consilience.rows.files import read_npz_array
-from consilience.rows.memory import new_array
-from consilience.rows.parts import reading
+from consilience.rows.files import read_npz_array, reading
+from consilience.rows.rows import new_array
 from consilience.run import Run
 
 LABEL = "label"

@@ -16,7 +16,6 @@ from scipy.stats import entropy
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from consilience._tables import as_values
 from consilience._validation import (
     as_random_state,
     check_choice,
@@ -34,8 +33,9 @@ from consilience.kernels.arrays import Floats
 from consilience.labels import LabelSpace
 from consilience.methods import Method, as_method
 from consilience.rows import as_rows
+from consilience.rows.tables import as_values
 from consilience.run import Run, resolve_run
-from consilience.soft_labels.methods import spread_out
+from consilience.soft_labels.solvers import spread_out
 from consilience.students.make import as_student, holds_texts, make_student
 
 METHODS = ("auto", "ranks", "mf-lf", "ce", "sd")

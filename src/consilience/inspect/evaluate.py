@@ -17,7 +17,6 @@ from scipy.stats import binomtest
 from sklearn.base import clone
 from sklearn.metrics import accuracy_score
 
-from consilience._progress import part_of
 from consilience._validation import (
     as_random_state,
     check_choice,
@@ -36,7 +35,7 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.held_out import held_out_folds
 from consilience.labels import LabelSpace
 from consilience.rows import as_rows
-from consilience.run import Run, resolve_run
+from consilience.run import Run, part_of, resolve_run
 from consilience.scoring import observe
 from consilience.teachers import Teacher
 

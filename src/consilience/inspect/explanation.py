@@ -29,8 +29,8 @@ from consilience.kernels.unify.packed import block_softmax, floor_blocks
 from consilience.labels import LabelSpace
 from consilience.rows import as_rows
 from consilience.run import resolve_run
+from consilience.soft_labels.agreement import divide_by_temperatures
 from consilience.soft_labels.estimate import estimate_soft_labels
-from consilience.soft_labels.teacher_temperatures import divide_by_temperatures
 
 MOST_PROBABLE = 3  # classes of a distribution that are printed
 MOST_ROWS = 15  # disagreements that are printed

@@ -21,7 +21,7 @@ from consilience.kernels.unify.ranks import (
     shared_agreement,
 )
 from consilience.labels import LabelSpace
-from consilience.soft_labels.methods import spread_out
+from consilience.soft_labels.solvers import spread_out
 
 # The evidence that two columns are one class, as log-odds: how they agree in what they share with others (w),
 # the same times their own agreement (w r), things shared per name (v), and how often a class surely has a

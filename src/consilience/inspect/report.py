@@ -34,9 +34,8 @@ from consilience.kernels.arrays import Floats, Ints
 from consilience.labels import BETWEEN_GROUPS, LabelSpace
 from consilience.rows import as_rows
 from consilience.run import resolve_run
-from consilience.soft_labels.agreement import teacher_agreement
-from consilience.soft_labels.methods import spread_out
-from consilience.soft_labels.teacher_temperatures import divide_by_temperatures
+from consilience.soft_labels.agreement import divide_by_temperatures, teacher_agreement
+from consilience.soft_labels.solvers import spread_out
 from consilience.students.student import student_name
 
 MOST_TEACHERS = 100  # in a drawing, and pairs of them in a table

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from consilience._optional import require
-from consilience._tables import from_arrow, is_table, to_arrow
 from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.arrays import open_npz
@@ -30,7 +29,9 @@ from consilience.rank.metrics import principal_components
 from consilience.repository.entry import ModelEntry
 from consilience.repository.shelf import OWN, Shelf
 from consilience.repository.signature import look_at, plain_rows
-from consilience.scoring.engine import observe
+from consilience.rows.tables import from_arrow, is_table, to_arrow
+from consilience.run import Run
+from consilience.scoring import observe
 from consilience.teachers import as_teacher
 
 __all__ = ["Description", "describe"]
@@ -148,7 +149,7 @@ def describe(teacher: Any, X: Any) -> Description:
     model = as_teacher(teacher)
     if n_rows(X) < 2:
         raise InvalidInputError(f"X has {n_rows(X)} reference rows; give at least 2, better some hundred.")
-    seen = observe(model, X)
+    seen = observe(model, X, Run())
     answered = ~np.isnan(seen.logits).any(axis=1)
     if not answered.any():
         raise TeacherError(model.name, "abstains on every reference row, so nothing can be kept of it.")

@@ -11,7 +11,6 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from consilience._progress import Progress, silent
 from consilience._validation import check_choice, check_count, n_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, shown, warn
@@ -47,7 +46,7 @@ from consilience.repository.shelf import Shelf, card_file
 from consilience.repository.shortlist import shortlist
 from consilience.repository.signature import misfit, plain_rows
 from consilience.rows import as_rows, rows_that_fit
-from consilience.run import Run
+from consilience.run import Progress, Run, silent
 from consilience.teachers import Teacher, as_teacher
 
 Cost = str | Callable[[ModelEntry], float]

@@ -25,7 +25,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from consilience._progress import Progress
 from consilience.exceptions import (
     ConsilienceError,
     InvalidInputError,
@@ -39,6 +38,7 @@ from consilience.files.remote import RemotePath
 from consilience.files.storage import Entry, StoragePath, local_path, storage_path
 from consilience.repository.entry import ModelEntry, is_folder
 from consilience.repository.listing import Finding, RepositoryCheck
+from consilience.run import Progress
 
 OWN = "_repository"
 README = f"{OWN}/README.txt"

@@ -6,35 +6,114 @@ import mmap
 import tempfile
 import weakref
 from bisect import bisect_right
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import pyarrow as arrow
-from pyarrow import dataset
-
-from consilience._optional import is_instance_of
+from consilience._optional import is_instance_of, require
 from consilience.exceptions import InvalidInputError
-from consilience.rows.memory import growing
-from consilience.rows.parts import FilePart, Part, TableRows
-from consilience.rows.rows import Rows
+from consilience.rows.files import FilePart, PartRows
+from consilience.rows.rows import Rows, growing
+from consilience.rows.tables import from_arrow
+
+arrow = require("pyarrow", extra="tables", purpose="Reading tables of Arrow")
+dataset = require("pyarrow.dataset", extra="tables", purpose="Reading tables of Arrow")
 
 ROWS_READ = 4096
 """Rows that Arrow reads together."""
 
 
-class Fragment(Part):
+class TableRows(PartRows):
+    """Rows of tables, as data frames, or as texts where there is a single column of these.
+
+    Parameters
+    ----------
+    parts : sequence of parts
+        Of tables of Arrow.
+    schema : pyarrow.Schema
+        Of all rows.
+    gaps : set of str
+        Columns with a missing value in some row: they have one type in all blocks.
+    texts : bool
+        Whether a single column of texts is a list.
+
+    Attributes
+    ----------
+    chosen : list
+        The columns that are read.
+    """
+
+    def __init__(self, parts: Sequence[Any], schema: Any, gaps: set[str], *, texts: bool = False) -> None:
+        whole = {name for name in gaps if arrow.types.is_integer(schema.field(name).type)}
+        self._types = {field.name: arrow.float64() if field.name in whole else field.type for field in schema}
+        self._maybe = {name for name in gaps if arrow.types.is_boolean(schema.field(name).type)}
+        self.names = self.chosen = list(schema.names)
+        kinds = [str(kind) for kind in schema.types]
+        self._texts = texts and kinds in (["string"], ["large_string"])
+        super().__init__(parts)
+
+    def expect(self, expected: Mapping[Any, str]) -> None:
+        """Read columns as a model takes them: of files that do not say themselves what they hold."""
+
+    def choose(self, columns: Sequence[str]) -> None:
+        """Read these columns alone, in this order."""
+        self.chosen = list(columns)
+        self.__dict__.pop("head", None)
+
+    def read_with(self, block: int, keep: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+        """Return the rows of one block, and columns as the file has them."""
+        columns = list(dict.fromkeys([*self.chosen, *keep]))
+        part, start, stop = self._place(block)
+        table = self._parts[part].read(start, stop, columns)
+        return self._typed(table.select(self.chosen)), {name: table.column(name) for name in keep}
+
+    def _finished(self, part: int, start: int, stop: int) -> Any:
+        return self._typed(self._parts[part].read(start, stop, self.chosen))
+
+    def _typed(self, table: Any) -> Any:
+        """Return some rows of Arrow as all rows would be."""
+        if self._texts:
+            return table.column(0).to_pylist()
+        schema = arrow.schema([(name, self._types[name]) for name in table.column_names])
+        return from_arrow(table.cast(schema, safe=False), self._maybe)
+
+
+class Fragment:
     """A fragment of a ``pyarrow.dataset.Dataset``. Parts in order decode each group of rows once."""
 
     def __init__(self, fragment: Any, schema: Any) -> None:
-        self._fragment, self._schema = fragment, schema
+        self._fragment, self.schema = fragment, schema
+        # pandas writes its index as one more column
+        self.names = [name for name in schema.names if not name.startswith("__index_level_")]
         self._in_groups = hasattr(fragment, "row_groups")
         groups = fragment.row_groups if self._in_groups else ()
         sizes = [group.num_rows for group in groups] if self._in_groups else [fragment.count_rows()]
         self._groups = list(accumulate(sizes, initial=0))  # where each group of rows begins
         self.n_rows = self._groups[-1]
         self._next: tuple[Any, ...] = ()  # the next row, columns, and what gives them
+
+    @classmethod
+    def of_file(cls, path: Path) -> Fragment:
+        """Open a .parquet file."""
+        (found,) = dataset.dataset(path, format="parquet").get_fragments()
+        made = cls(found, found.physical_schema.remove_metadata())
+        if not made.names:
+            raise ValueError("it has no columns")
+        return made
+
+    @property
+    def gaps(self) -> set[str]:
+        """The columns of whole numbers and booleans that miss a value: data frames need another type.
+
+        The statistics of parquet files say so. Without them, these columns are read once.
+        """
+        kinds = ("int", "uint", "bool")
+        names = [field.name for field in self.schema if str(field.type).startswith(kinds)]
+        missing = {name: dataset.field(name).is_null() for name in names}
+        return {
+            name for name in names if self._fragment.scanner(self.schema, filter=missing[name]).count_rows()
+        }
 
     def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Any:
         """Return some rows as a table."""
@@ -55,11 +134,11 @@ class Fragment(Part):
         group, fragment = bisect_right(self._groups, start) - 1, self._fragment
         if self._in_groups:
             fragment = fragment.subset(row_group_ids=range(group, len(self._groups) - 1))
-        names = self._schema.names if columns is None else list(columns)
+        names = self.schema.names if columns is None else list(columns)
         batches = fragment.to_batches(
-            schema=self._schema, columns=names, batch_size=ROWS_READ, batch_readahead=2, fragment_readahead=1
+            schema=self.schema, columns=names, batch_size=ROWS_READ, batch_readahead=2, fragment_readahead=1
         )
-        left, count = self._schema.empty_table().select(names), start - self._groups[group]
+        left, count = self.schema.empty_table().select(names), start - self._groups[group]
         while True:
             parts, found = [left], len(left)
             while found < count and (batch := next(batches, None)) is not None:
@@ -70,13 +149,14 @@ class Fragment(Part):
             count = yield table.slice(0, count)
 
     def stretch(self, row: int) -> int:
+        """Return where the group of a row begins."""
         return int(self._groups[bisect_right(self._groups, row) - 1])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_next": ()}
 
 
-class KeptTable(Part):
+class KeptTable:
     """A table in a temporary file without a name: it is gone with this object, also after a crash."""
 
     def __init__(self, schema: Any) -> None:
@@ -107,7 +187,7 @@ class KeptTable(Part):
         return table if columns is None else table.select(list(columns))
 
 
-class _HuggingFace(Part):
+class _HuggingFace:
     """A ``datasets.Dataset``."""
 
     def __init__(self, dataset: Any) -> None:
@@ -119,30 +199,9 @@ class _HuggingFace(Part):
         return table if columns is None else table.select(list(columns))
 
 
-class ParquetFile(FilePart):
-    """A .parquet file."""
-
-    def __init__(self, path: Path, option: str) -> None:
-        super().__init__(path, option)
-        (found,) = dataset.dataset(path, format="parquet").get_fragments()
-        self.schema = found.physical_schema.remove_metadata()
-        self._fragment = Fragment(found, self.schema)
-        # pandas writes its index as one more column
-        self.names = [name for name in self.schema.names if not name.startswith("__index_level_")]
-        if not self.names:
-            raise ValueError("it has no columns")
-        self.n_rows, self.gaps = self._fragment.n_rows, gaps_of(found, self.schema)
-
-    def stretch(self, row: int) -> int:
-        return self._fragment.stretch(row)
-
-    def _read(self, start: int, stop: int, columns: Sequence[str] | None) -> Any:
-        return self._fragment.read(start, stop, columns)
-
-
-def unified(files: Sequence[ParquetFile], columns: Sequence[str], option: str) -> Any:
-    """Return one schema for some columns of all files, or raise where a column has types of two kinds."""
-    schemas = [arrow.schema([file.schema.field(name) for name in columns]) for file in files]
+def parquet_rows(files: Sequence[FilePart], columns: Sequence[str], option: str) -> TableRows:
+    """Return the rows of .parquet files; raise where a column has types of two kinds."""
+    schemas = [arrow.schema([file.part.schema.field(name) for name in columns]) for file in files]
     together = schemas[0]
     for file, schema in zip(files, schemas, strict=True):
         try:
@@ -154,7 +213,8 @@ def unified(files: Sequence[ParquetFile], columns: Sequence[str], option: str) -
                 f"{option}: {file.path} does not fit {files[0].path.name}: {error}. Write the column in one "
                 "type in all files."
             ) from error
-    return together
+    gaps = set[str]().union(*(file.part.gaps for file in files))
+    return TableRows(files, together, gaps.intersection(columns))
 
 
 def _without_categories(schema: Any) -> Any:
@@ -162,39 +222,28 @@ def _without_categories(schema: Any) -> Any:
     return arrow.schema(list(zip(schema.names, kinds, strict=True)))
 
 
-def rows_of_dataset(X: Any) -> Rows:
+def open_rows(X: Any) -> Rows:
     """Return the rows of a dataset of Arrow or of Hugging Face."""
-    if is_instance_of(X, "pyarrow.dataset", "Dataset"):
-        if getattr(X, "_scan_options", None):
-            raise InvalidInputError(
-                "X is an Arrow dataset with a filter, whose rows have no position. Write what it leaves to "
-                "a folder first: pyarrow.dataset.write_dataset(X, folder, format='parquet')."
-            )
-        fragments = list(X.get_fragments())
-        parts = [Fragment(fragment, X.schema) for fragment in fragments]
-        if not any(part.n_rows for part in parts):
-            raise InvalidInputError("X is an Arrow dataset without rows; expected at least one.")
-        return TableRows(parts, X.schema, set().union(*(gaps_of(one, X.schema) for one in fragments)))
     if is_instance_of(X, "datasets", "DatasetDict"):
-        raise InvalidInputError(
-            f"X is a DatasetDict with the parts {', '.join(map(repr, X))}; give one of them: X['train']."
-        )
+        parts = ", ".join(map(repr, X))
+        raise InvalidInputError(f"X is a DatasetDict with the parts {parts}; give one of them: X['train'].")
     if is_instance_of(X, "datasets", "IterableDataset"):
         raise InvalidInputError(
             "X is an IterableDataset, whose rows are read one by one and only once. Give a datasets.Dataset, "
             "or batches of rows: X.with_format('arrow').iter(1024)."
         )
-    if len(X) == 0:
+    if is_instance_of(X, "datasets", "Dataset"):
+        fragments: list[Any] = [_HuggingFace(X)]
+        schema = X.features.arrow_schema
+        gaps = {name for name in X.column_names if X.data.column(name).null_count}
+    elif getattr(X, "_scan_options", None):
+        raise InvalidInputError(
+            "X is an Arrow dataset with a filter, whose rows have no position. Write what it leaves to "
+            "a folder first: pyarrow.dataset.write_dataset(X, folder, format='parquet')."
+        )
+    else:
+        fragments, schema = [Fragment(fragment, X.schema) for fragment in X.get_fragments()], X.schema
+        gaps = set[str]().union(*(one.gaps for one in fragments))
+    if not any(one.n_rows for one in fragments):
         raise InvalidInputError("X is a dataset without rows; expected at least one.")
-    gaps = {name for name in X.column_names if X.data.column(name).null_count}
-    return TableRows([_HuggingFace(X)], X.features.arrow_schema, gaps, texts=True)
-
-
-def gaps_of(fragment: Any, schema: Any) -> set[str]:
-    """Return the columns of whole numbers and booleans that miss a value: data frames need another type.
-
-    The statistics of parquet files say so. Without them, these columns are read once.
-    """
-    names = [field.name for field in schema if str(field.type).startswith(("int", "uint", "bool"))]
-    missing = {name: dataset.field(name).is_null() for name in names}
-    return {name for name, rule in missing.items() if fragment.scanner(schema, filter=rule).count_rows()}
+    return TableRows(fragments, schema, gaps, texts=isinstance(fragments[0], _HuggingFace))

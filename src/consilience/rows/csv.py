@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ import pyarrow as arrow
 from pyarrow import compute
 from pyarrow import csv as reading
 
-from consilience._tables import from_arrow, quoted, separator_advice
 from consilience._words import counted
-from consilience.rows.arrow import KeptTable
-from consilience.rows.parts import Part, PartRows, TableRows
+from consilience.rows.arrow import KeptTable, TableRows
+from consilience.rows.files import PartRows
+from consilience.rows.tables import from_arrow, quoted, separator_advice
 
 _MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "-")
 """What stands for a missing number; in a column of texts, only an empty cell does."""
@@ -31,6 +30,9 @@ _DATE = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2}
 _ZONE = r"(Z|:.*[+-]\d{2}:?\d{2})$"
 _VALUE = re.compile(f"{_NUMBER}|{_DATE}|^(?i:{'|'.join(_TRUTH)})$", re.ASCII)
 _BYTES = 2**24  # that are read together: a row may not be longer
+_FACTS = frozenset({"plain", "number", "truth", "time", "value", "empty", "full"})
+"""What may hold for all cells of a column: numbers alone; numbers and words for missing ones; booleans,
+dates, or all of these, with empty cells; only empty cells; no empty one."""
 
 
 def read_column(cells: Sequence[str]) -> Any:
@@ -41,13 +43,13 @@ def read_column(cells: Sequence[str]) -> Any:
     >>> read_column(["1", "2.5"]).tolist()
     [1.0, 2.5]
     """
-    column, seen = compute.utf8_trim_whitespace(arrow.array(cells, arrow.string())), _Seen()
-    seen.add(column)
-    maybe = ["x"] if seen.kind == "truth" and seen.gap else []
-    return from_arrow(arrow.table({"x": _READ[seen.kind](column)}), maybe)["x"]
+    column = compute.utf8_trim_whitespace(arrow.array(cells, arrow.string()))
+    facts = _facts(column)
+    kind = _kind(facts)
+    return from_arrow(arrow.table({"x": _READ[kind](column)}), ["x"] if _may_miss(kind, facts) else [])["x"]
 
 
-class CsvTable(Part):
+class CsvTable:
     """A .csv file as a table of texts.
 
     Attributes
@@ -56,31 +58,30 @@ class CsvTable(Part):
         Of the header; numbers without one.
     header : bool
         Whether the first line names the columns.
-    seen : list of _Seen
-        What each column may hold.
+    facts : list of set of str
+        What holds for all cells of each column.
     """
 
     def __init__(self, path: Path) -> None:
-        first: list[str] = []
+        first, table = list[str](), None
         for batch in _batches(path):
-            if not first:
-                first = [column[0].as_py() for column in batch.columns]
-                self.seen = [_Seen() for _ in first]
-                self._table = KeptTable(batch.schema)
-            for seen, column in zip(self.seen, batch.columns, strict=True):
-                seen.add(column.slice(0 if self._table.n_rows else 1))
-            self._table.append(batch)
-        if not first:
+            start = 0 if first else 1
+            if table is None:
+                first, table = [column[0].as_py() for column in batch.columns], KeptTable(batch.schema)
+                self.facts = [set(_FACTS) for _ in first]
+            for facts, column in zip(self.facts, batch.columns, strict=True):
+                facts &= _facts(column.slice(start))
+            table.append(batch)
+        if table is None:
             raise ValueError("it is empty")
-        self._table.close()
-        self.header = _has_header(first, self.seen)
+        table.close()
+        self._table, self.header = table, _is_header(first, self.facts)
         self.names: list[Any] = _check_names(first) if self.header else list(range(len(first)))
-        self.n_rows = self._table.n_rows - self.header
+        self.n_rows = table.n_rows - self.header
         if not self.n_rows:
             raise ValueError("it has a header and no rows")
-        for seen, column in zip(self.seen, self._table.read(0, 1).columns, strict=True):
-            if not self.header:
-                seen.add(column)
+        if not self.header:
+            self.facts = [a & _facts(arrow.array([b])) for a, b in zip(self.facts, first, strict=True)]
 
     def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Any:
         """Return some rows as a table of texts; columns by name."""
@@ -98,8 +99,9 @@ class CsvRows(TableRows):
         self, tables: Sequence[CsvTable], columns: list[str] | None, expected: Mapping[Any, str]
     ) -> None:
         self.names, self.chosen = columns, tables[0].names if columns is None else columns
-        self._seen = {
-            name: _Seen.of_all([one.seen[one.names.index(name)] for one in tables]) for name in self.chosen
+        self._facts = {
+            name: set.intersection(*(table.facts[table.names.index(name)] for table in tables))
+            for name in self.chosen
         }
         self.expect(expected)
         PartRows.__init__(self, tables)
@@ -114,23 +116,17 @@ class CsvRows(TableRows):
         if self.names is None:
             fits = len(expected) == len(self.chosen)
             expected = dict(zip(self.chosen, expected.values(), strict=True)) if fits else {}
-        self._kinds = {
-            name: wanted
-            if (wanted := expected.get(name)) in (["text"] if seen.filled else ["text", "time"])
-            else seen.kind
-            for name, seen in self._seen.items()
-        }
-        plain = all("plain" in seen.kinds for seen in self._seen.values())
+        self._kinds = {name: _kind(facts, expected.get(name, "")) for name, facts in self._facts.items()}
+        plain = all("plain" in facts for facts in self._facts.values())
         self._matrix = self.names is None and plain and "text" not in self._kinds.values()
         self.__dict__.pop("head", None)
 
     def _typed(self, table: Any) -> Any:
-        values = [
-            _READ[self._kinds[name]](column) for name, column in zip(self.chosen, table.columns, strict=True)
-        ]
+        kinds = [self._kinds[name] for name in self.chosen]
+        values = [_READ[kind](column) for kind, column in zip(kinds, table.columns, strict=True)]
         if self._matrix:
             return np.column_stack([column.to_numpy() for column in values])
-        maybe = {str(n) for n in self.chosen if self._kinds[n] == "truth" and self._seen[n].gap}
+        maybe = {str(name) for name in self.chosen if _may_miss(self._kinds[name], self._facts[name])}
         frame = from_arrow(arrow.table(values, names=list(map(str, self.chosen))), maybe)
         if self.names is None and hasattr(frame, "iloc"):
             frame.columns = self.chosen
@@ -144,7 +140,6 @@ def _batches(path: Path) -> Iterator[Any]:
     if first is None:
         return
     names, wrong = [str(i) for i in range(len(first))], list[Any]()
-    types = dict.fromkeys(names, arrow.string())
 
     def note(row: Any) -> str:
         wrong.append(row)
@@ -155,7 +150,9 @@ def _batches(path: Path) -> Iterator[Any]:
             path,
             reading.ReadOptions(use_threads=False, column_names=names, block_size=_BYTES),
             reading.ParseOptions(newlines_in_values=True, invalid_row_handler=note),
-            reading.ConvertOptions(column_types=types, strings_can_be_null=False),
+            reading.ConvertOptions(
+                column_types=dict.fromkeys(names, arrow.string()), strings_can_be_null=False
+            ),
         )
         for batch in batches:
             longest = max(compute.max(compute.binary_length(one)).as_py() or 0 for one in batch.columns)
@@ -172,12 +169,12 @@ def _batches(path: Path) -> Iterator[Any]:
         ) from None
 
 
-def _has_header(first: Sequence[str], seen: Sequence[_Seen]) -> bool:
+def _is_header(first: Sequence[str], facts: Sequence[set[str]]) -> bool:
     """Tell whether the first line names the columns."""
     texts = [i for i, cell in enumerate(first) if cell and not _VALUE.search(cell)]
     # a name may be a number, such as a year: then some other name stands above numbers
     every = not any(_VALUE.search(cell) for cell in first)
-    return bool(texts) and (every or any("value" in seen[i].kinds for i in texts))
+    return bool(texts) and (every or any("value" in facts[i] for i in texts))
 
 
 def _check_names(names: list[str]) -> list[str]:
@@ -192,70 +189,46 @@ def _check_names(names: list[str]) -> list[str]:
     return names
 
 
-@dataclass
-class _Seen:
-    """What a column may be, after the cells seen so far.
-
-    Attributes
-    ----------
-    kinds : set of str
-        Of ``"plain"`` (numbers alone), ``"number"`` (and words for missing ones), ``"truth"``, ``"time"`` and
-        ``"value"`` (numbers, booleans and dates). The last three may have empty cells.
-    filled, gap : bool
-        Whether some cell is not empty, and some is.
-    """
-
-    kinds: set[str] = field(default_factory=lambda: {"plain", "number", "truth", "time", "value"})
-    filled: bool = False
-    gap: bool = False
-
-    @classmethod
-    def of_all(cls, several: Sequence[_Seen]) -> _Seen:
-        """Return what the cells of several files together may be."""
-        kinds = set.intersection(*(one.kinds for one in several))
-        return cls(kinds, any(one.filled for one in several), any(one.gap for one in several))
-
-    def add(self, cells: Any) -> None:
-        """Take some more cells into account."""
-        empty = compute.equal(cells, "")
-        n_empty = compute.sum(empty).as_py() or 0
-        self.gap, self.filled = self.gap or n_empty > 0, self.filled or n_empty < len(cells)
-        if not self.kinds or not len(cells):
-            return
-        number = compute.match_substring_regex(cells, _NUMBER)
-        if _all(number):  # as in most columns
-            self.kinds &= {"plain", "number", "value"}
-            return
-        words = compute.utf8_lower(cells)
-        truth = compute.or_(empty, compute.is_in(words, arrow.array(_TRUTH)))
-        time = compute.or_(empty, compute.match_substring_regex(cells, _DATE))
-        fits = {
-            "number": compute.or_(number, compute.is_in(words, arrow.array(_MISSING))),
-            "truth": truth,
-            "time": time,
-            "value": compute.or_(compute.or_(number, truth), time),
-        }
-        self.kinds &= {kind for kind, flags in fits.items() if _all(flags)}
-        if "time" in self.kinds and not _are_times(cells):
-            self.kinds.remove("time")
-
-    @property
-    def kind(self) -> str:
-        """What it is read as."""
-        order = ["number", "truth", "time"] if self.filled else ["number"]
-        return next((kind for kind in order if kind in self.kinds), "text")
+def _facts(cells: Any) -> set[str]:
+    """Return what holds for all of some cells."""
+    number = compute.match_substring_regex(cells, _NUMBER)
+    if not len(cells):
+        return set(_FACTS)
+    if _all(number):  # as in most columns
+        return {"plain", "number", "value", "full"}
+    empty, words = compute.equal(cells, ""), compute.utf8_lower(cells)
+    truth = compute.or_(empty, compute.is_in(words, arrow.array(_TRUTH)))
+    time = compute.or_(empty, compute.match_substring_regex(cells, _DATE))
+    flags = {
+        "number": compute.or_(number, compute.is_in(words, arrow.array(_MISSING))),
+        "truth": truth,
+        "time": time,
+        "value": compute.or_(compute.or_(number, truth), time),
+        "empty": empty,
+        "full": compute.invert(empty),
+    }
+    found = {fact for fact, holds in flags.items() if _all(holds)}
+    try:
+        _READ["time"](cells if "time" in found else cells.slice(0, 0))
+    except ValueError:  # 2024-13-45
+        found.remove("time")
+    return found
 
 
 def _all(flags: Any) -> bool:
     return bool(compute.all(flags, min_count=0).as_py())
 
 
-def _are_times(cells: Any) -> bool:
-    try:
-        _times(cells)
-    except ValueError:  # 2024-13-45
-        return False
-    return True
+def _kind(facts: set[str], expected: str = "") -> str:
+    """Return what a column is read as."""
+    if expected == "text" or (expected == "time" and "empty" in facts):
+        return expected
+    order = ["number"] if "empty" in facts else ["number", "truth", "time"]
+    return next((kind for kind in order if kind in facts), "text")
+
+
+def _may_miss(kind: str, facts: set[str]) -> bool:
+    return kind == "truth" and "full" not in facts
 
 
 def _numbers(cells: Any) -> Any:

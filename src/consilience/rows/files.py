@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import csv
 import glob
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from io import TextIOWrapper
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consilience._optional import installed, require
-from consilience._tables import column_names, columns_of, in_order, is_table, kind_of, quoted
-from consilience._validation import check_choice
 from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
-from consilience.files.arrays import NpyFile, open_npy, open_npz
-from consilience.rows.images import IMAGES, ImageRows
-from consilience.rows.parts import FilePart, PartRows, TableRows, reading
-from consilience.rows.rows import HeldRows, Rows
+from consilience.files.arrays import ArrayFileError, NpyFile, open_npy, open_npz
+from consilience.options import check_choice
+from consilience.rows.images import IMAGES, read_header, read_image
+from consilience.rows.rows import BLOCK_BYTES, LOOKED_AT, HeldRows, Rows, block_rows, bytes_of, cut, n_rows
+from consilience.rows.tables import column_names, columns_of, in_order, is_table, kind_of, quoted
 
 ENDINGS = (".csv", ".parquet", ".npy", ".npz", ".txt")
 """The endings of files of rows."""
@@ -30,7 +33,7 @@ _BOM = "\ufeff"  # the mark with which some editors begin a file
 
 
 def open_files(
-    given: str | os.PathLike[str] | Sequence[Path],
+    given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     option: str = "X",
     expected: Mapping[Any, str] | None = None,
     drop: Sequence[str] = (),
@@ -45,101 +48,45 @@ def open_files(
     option : str
         What named them, for messages.
     expected : mapping, optional
-        What columns of .csv files should hold, by name: see `consilience.rows.csv.Layout.expecting`.
+        What columns of .csv files should hold, by name: see `consilience.rows.csv.CsvRows.expect`.
     drop : sequence of str
         Columns to leave out. Not all files need have them.
     """
-    paths = list(given) if isinstance(given, list | tuple) else files_of(given, option)  # type: ignore[arg-type]
+    if isinstance(given, str | os.PathLike):
+        paths = files_of(given, option)
+    elif all(isinstance(path, str | os.PathLike) for path in given):
+        paths = [Path(path) for path in given]
+    else:
+        raise InvalidInputError(f"{option} is a list of paths and other things; give paths alone.")
     kinds = Counter(path.suffix.lower() for path in paths)
-    rows: Rows
+    kind, rows = next(iter(kinds)), None
     if set(kinds) <= IMAGES:
         if drop:
             raise InvalidInputError("--drop names a column, and images have none.")
-        rows = ImageRows(paths, option)
-    elif len(kinds) > 1:
+        return ImageRows(paths, option)
+    if len(kinds) > 1:
         listed = ", ".join(f"{count} {kind or 'without ending'}" for kind, count in kinds.most_common(4))
         raise InvalidInputError(f"{option} has files of several kinds: {listed}. Give files of one kind.")
+    if kind == ".csv":
+        rows = _csv(paths, option, drop, expected or {})
+    elif kind == ".parquet":
+        require("pyarrow", extra="tables", purpose="Reading parquet")
+        from consilience.rows.arrow import Fragment, parquet_rows
+
+        files = [FilePart(path, option, Fragment.of_file) for path in paths]
+        columns = common_columns(paths, [file.part.names for file in files], drop, option)
+        rows = parquet_rows(files, columns, option)
+    elif kind in ENDINGS:
+        files = [FilePart(path, option, Texts if kind == ".txt" else Arrays) for path in paths]
+        common_columns(paths, [None] * len(paths), drop, option)
+        _check_kinds(paths, [file.part.kind for file in files], option)
+        rows = PartRows(files)
     else:
-        open_kind = _KINDS.get(next(iter(kinds)))
-        if open_kind is None:
-            raise InvalidInputError(
-                f"{option} reads {', '.join(_KINDS)}; {paths[0].name!r} ends in none of these."
-            )
-        rows = open_kind(paths, option, drop, expected or {})
+        raise InvalidInputError(
+            f"{option} reads {', '.join(ENDINGS)}; {paths[0].name!r} ends in none of these."
+        )
     rows.option = option
     return rows
-
-
-def read_alike(path: Path, option: str, X: Any, data: str, drop: Sequence[str] = ()) -> Any:
-    """Return rows like those of X, of the file `data`: their columns in the same order, without `drop`."""
-    expected = dict(zip(X.columns, map(kind_of, columns_of(X)), strict=True)) if is_table(X) else None
-    found = open_files(path, option, expected)
-    if isinstance(found, TableRows) and found.names:
-        found.choose([name for name in found.names if name not in drop])
-    rows = in_order(found.all(None), column_names(X), f"{option}: {path}")
-    # texts have no shape of their own; NumPy would pad all of them to the longest
-    got, wanted = (() if isinstance(one, list) else np.shape(one)[1:] for one in (rows, X))
-    if got != wanted:
-        raise InvalidInputError(
-            f"{option}: {path} has rows of shape {got}, and {data} of {wanted}. Give rows of one kind."
-        )
-    return rows
-
-
-class _Array(FilePart):
-    """An .npy file, or an .npz, which may be compressed: it is read at once."""
-
-    def __init__(self, path: Path, option: str) -> None:
-        super().__init__(path, option)
-        self._values = open_npy(path) if path.suffix.lower() == ".npy" else read_npz_array(path, "X")
-        dtype, shape = self._values.dtype, self._values.shape
-        if dtype.kind not in "biuf" or len(shape) < 2:
-            raise ValueError(
-                f"it holds {dtype} of shape {shape}; expected numbers of shape (n, ...), a row per sample"
-            )
-        if 0 in shape:
-            raise ValueError(f"it has shape {shape}; expected at least one row")
-        self.n_rows, self.kind = shape[0], f"{dtype} of shape (n, {', '.join(map(str, shape[1:]))})"
-
-    def _read(self, start: int, stop: int, columns: Sequence[str] | None) -> Any:
-        if isinstance(self._values, NpyFile):
-            return self._values.part(start, stop)
-        return self._values[start:stop]
-
-
-class _Texts(FilePart):
-    """A text per line; an empty line is an empty text."""
-
-    kind = "texts"
-
-    def __init__(self, path: Path, option: str) -> None:
-        super().__init__(path, option)
-        self._marks, self.n_rows, place = [0], 0, 0  # where line 0, _LINES, 2 * _LINES, ... begins
-        for line in self._from(0):
-            place += len(line) if line.isascii() else len(line.encode())
-            self.n_rows += 1
-            if self.n_rows % _LINES == 0:
-                self._marks.append(place)
-
-    def _from(self, place: int) -> Iterator[str]:
-        # every end of a line counts, and is kept, so that places can be added up
-        with TextIOWrapper(self.path.open("rb"), newline="", encoding="utf-8") as file:
-            file.buffer.seek(place)  # before anything is read
-            yield from file
-
-    def _read(self, start: int, stop: int, columns: Sequence[str] | None) -> Any:
-        lines = islice(
-            self._from(self._marks[start // _LINES]), start % _LINES, start % _LINES + stop - start
-        )
-        texts = [line.rstrip("\r\n") for line in lines]
-        return texts if start or not texts else [texts[0].removeprefix(_BOM), *texts[1:]]
-
-
-def _arrays(paths: Sequence[Path], option: str, drop: Sequence[str], expected: Mapping[Any, str]) -> Rows:
-    parts = _open(_Texts if paths[0].suffix.lower() == ".txt" else _Array, paths, option)
-    _common(paths, [None for _ in parts], drop, option)
-    _check_kinds(paths, [part.kind for part in parts], option)
-    return PartRows(parts)
 
 
 def _csv(paths: Sequence[Path], option: str, drop: Sequence[str], expected: Mapping[Any, str]) -> Rows:
@@ -151,34 +98,208 @@ def _csv(paths: Sequence[Path], option: str, drop: Sequence[str], expected: Mapp
     require("pyarrow", extra="tables", purpose="Reading a .csv file with names, texts or missing values")
     from consilience.rows.csv import CsvRows, CsvTable
 
-    tables = _open(lambda path, option: CsvTable(path), paths, option)
-    columns = _common(paths, [table.names if table.header else None for table in tables], drop, option)
+    tables = []
+    for path in paths:
+        with reading(path, option):  # once: its cells are kept in a temporary file
+            tables.append(CsvTable(path))
+    columns = common_columns(paths, [table.names if table.header else None for table in tables], drop, option)
     if columns is None:
         _check_kinds(paths, [counted(len(table.names), "column") for table in tables], option)
     return CsvRows(tables, columns, expected)
 
 
-def _parquet(paths: Sequence[Path], option: str, drop: Sequence[str], expected: Mapping[Any, str]) -> Rows:
-    require("pyarrow", extra="tables", purpose="Reading parquet")
-    from consilience.rows.arrow import ParquetFile, unified
+def read_alike(path: Path, option: str, X: Any, data: str, drop: Sequence[str] = ()) -> Any:
+    """Return rows like those of X, of the file `data`: their columns in the same order, without `drop`."""
+    expected = dict(zip(X.columns, map(kind_of, columns_of(X)), strict=True)) if is_table(X) else None
+    found: Any = open_files(path, option, expected)
+    if found.names:
+        found.choose([name for name in found.names if name not in drop])
+    rows = in_order(found.all(None), column_names(X), f"{option}: {path}")
+    # texts have no shape of their own; NumPy would pad all of them to the longest
+    got, wanted = (() if isinstance(one, list) else np.shape(one)[1:] for one in (rows, X))
+    if got != wanted:
+        raise InvalidInputError(
+            f"{option}: {path} has rows of shape {got}, and {data} of {wanted}. Give rows of one kind."
+        )
+    return rows
 
-    parts = _open(ParquetFile, paths, option)
-    columns = _common(paths, [part.names for part in parts], drop, option)
-    schema = unified(parts, columns, option)
-    return TableRows(parts, schema, set().union(*(part.gaps for part in parts)).intersection(columns))
+
+class PartRows(Rows):
+    """Rows of parts that follow each other, such as files. No block holds rows of two of them.
+
+    A part has `n_rows` and ``read(start, stop, columns)``. Reading from the row ``stretch(row)`` on is as
+    quick as reading from `row`.
+    """
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self._parts = [part for part in parts if part.n_rows]
+        counts = [part.n_rows for part in self._parts]
+        self._starts = np.cumsum([0, *counts])
+        few = self._finished(0, 0, min(LOOKED_AT, counts[0]))
+        self.borders = cut(counts, block_rows(bytes_of(few), n_rows(few)))
+
+    def read(self, block: int) -> Any:
+        """Return the rows of one block."""
+        return self._finished(*self._place(block))
+
+    def _place(self, block: int) -> tuple[int, int, int]:
+        """Return the part of a block, and the rows of that part."""
+        rows = self.rows_of(block)
+        part = int(np.searchsorted(self._starts, rows.start, side="right")) - 1
+        start = int(self._starts[part])
+        return part, rows.start - start, rows.stop - start
+
+    def _finished(self, part: int, start: int, stop: int) -> Any:
+        """Return rows of a part as a teacher takes them."""
+        return self._parts[part].read(start, stop)
+
+    @property
+    def stretches(self) -> Sequence[range]:
+        """Blocks that begin in the same group of rows of a part."""
+
+        def begin(block: int) -> tuple[int, int]:
+            part, start, _ = self._place(block)
+            stretch = getattr(self._parts[part], "stretch", int)
+            return part, stretch(start)
+
+        grouped = (list(blocks) for _, blocks in groupby(range(self.n_blocks), begin))
+        return [range(blocks[0], blocks[-1] + 1) for blocks in grouped]
 
 
-def _open(kind: Any, paths: Sequence[Path], option: str) -> list[Any]:
-    parts = []
-    for path in paths:
+class FilePart:
+    """A file of rows, which must stay as it was when it was opened."""
+
+    def __init__(self, path: Path, option: str, kind: Callable[[Path], Any]) -> None:
         with reading(path, option):
-            parts.append(kind(path, option))
-        if parts[-1].n_rows == 0:
+            self.path, self._option, self._stamp = path, option, _stamp(path)
+            self.part = kind(path)
+            self.n_rows: int = self.part.n_rows
+        if self.n_rows == 0:
             raise InvalidInputError(f"{option}: {path} has no rows; expected at least one.")
-    return parts
+
+    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Any:
+        """Return the rows from `start` to `stop`; raise where the file has changed."""
+        with reading(self.path, self._option):
+            if _stamp(self.path) == self._stamp:
+                rows = self.part.read(start, stop, columns)
+                if n_rows(rows) == stop - start and _stamp(self.path) == self._stamp:
+                    return rows
+            raise ValueError(
+                f"it had {counted(self.n_rows, 'row')} when it was opened, and has changed since. Run again "
+                "when nobody writes to it"
+            )
+
+    def stretch(self, row: int) -> int:
+        """Return the first row from which reading can begin to get at this one."""
+        return int(getattr(self.part, "stretch", int)(row))
 
 
-def _common(
+class Arrays:
+    """An .npy file, or an .npz, which may be compressed: it is read at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._values = open_npy(path) if path.suffix.lower() == ".npy" else read_npz_array(path, "X")
+        dtype, shape = self._values.dtype, self._values.shape
+        if dtype.kind not in "biuf" or len(shape) < 2 or 0 in shape:
+            raise ValueError(
+                f"it holds {dtype} of shape {shape}; expected numbers (n, ...), with at least one row"
+            )
+        self.n_rows, self.kind = shape[0], f"{dtype} of shape (n, {', '.join(map(str, shape[1:]))})"
+
+    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Any:
+        """Return some rows."""
+        whole = isinstance(self._values, NpyFile)
+        return self._values.part(start, stop) if whole else self._values[start:stop]
+
+
+class Texts:
+    """A text per line; an empty line is an empty text."""
+
+    kind = "texts"
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._marks, self.n_rows, place = path, [0], 0, 0  # where line 0, _LINES, ... begins
+        for line in self._from(0):
+            place += len(line) if line.isascii() else len(line.encode())
+            self.n_rows += 1
+            if self.n_rows % _LINES == 0:
+                self._marks.append(place)
+
+    def _from(self, place: int) -> Iterator[str]:
+        # every end of a line counts, and is kept, so that places can be added up
+        with TextIOWrapper(self._path.open("rb"), newline="", encoding="utf-8") as file:
+            file.buffer.seek(place)  # before anything is read
+            yield from file
+
+    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Any:
+        """Return some rows."""
+        mark, first = divmod(start, _LINES)
+        lines = islice(self._from(self._marks[mark]), first, first + stop - start)
+        texts = [line.rstrip("\r\n") for line in lines]
+        return texts if start or not texts else [texts[0].removeprefix(_BOM), *texts[1:]]
+
+
+class ImageRows(Rows):
+    """Images as rows (height, width, 3) of uint8, or (height, width) if all of them are grey.
+
+    The sizes come from the first bytes of the files; the pixels are read block by block. Images of one size
+    come as one array (b, height, width, 3), others as a list of arrays.
+    """
+
+    def __init__(self, paths: Sequence[Path], option: str = "X") -> None:
+        self._paths, self.option = list(paths), option
+        *sizes, grey = zip(*(read_header(path, option) for path in self._paths), strict=True)
+        self._mode, self._sizes = "L" if all(grey) else "RGB", np.array(sizes, dtype=np.int64).T
+        self._one_size = bool((self._sizes == self._sizes[0]).all())
+        self._bytes = self._sizes.prod(axis=1) * len(self._mode)
+        borders, held = [0], 0
+        for row, size in enumerate(self._bytes.tolist()):  # a larger image is a block of its own
+            full = held + size > BLOCK_BYTES or row - borders[-1] >= block_rows(1, 1)
+            if full and row > borders[-1]:
+                borders.append(row)
+                held = 0
+            held += size
+        self.borders = np.array([*borders, len(self._paths)], dtype=np.int64)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape (n, height, width, 3) of all rows; (n,) if they differ in size."""
+        size = (*map(int, self._sizes[0]), 3)[: len(self._mode) // 3 + 2]
+        return (len(self), *size) if self._one_size else (len(self),)
+
+    @cached_property
+    def head(self) -> Any:
+        """The first few images; the rest of their block is not read."""
+        return self.take(np.arange(min(int(self.borders[1]), LOOKED_AT)))
+
+    @property
+    def n_bytes(self) -> int:
+        """How much memory the pixels of all images would take."""
+        return int(self._bytes.sum())
+
+    def read(self, block: int) -> Any:
+        """Return the images of one block: (b, height, width, 3), or a list if sizes differ."""
+        return self.take(np.arange(len(self))[self.rows_of(block)])
+
+    def take(self, rows: NDArray[np.intp]) -> Any:
+        """Return some images, by their positions. Only their files are read."""
+        found = [self._image(row) for row in rows.tolist()]
+        if not self._one_size:
+            return found
+        return np.stack(found) if found else np.empty((0, *self.shape[1:]), np.uint8)
+
+    def _image(self, row: int) -> NDArray[np.uint8]:
+        values = read_image(self._paths[row], self._mode, self.option)
+        if values.shape[:2] != tuple(self._sizes[row]):
+            raise InvalidInputError(
+                f"{self.option}: {self._paths[row]} is {values.shape[1]} x {values.shape[0]}, and was "
+                f"{self._sizes[row, 1]} x {self._sizes[row, 0]} when it was first opened. Leave the files "
+                "alone while they are read."
+            )
+        return values
+
+
+def common_columns(
     paths: Sequence[Path], names: Sequence[list[str] | None], drop: Sequence[str], option: str
 ) -> Any:
     """Return the columns that are read, in order; None where they have no names. All files must agree."""
@@ -190,10 +311,9 @@ def _common(
                 f"{option}: {path} has {which[0]}, and {paths[0].name} has {which[1]}. Give all files one, "
                 "or none."
             )
-        lacking, others = _others(first, found, drop), _others(found, first, drop)
-        if lacking or others:
-            differ = [("lacks", lacking), ("has the other", others)]
-            told = " and ".join(f"{verb} columns {quoted(names)}" for verb, names in differ if names)
+        differ = [("lacks", _others(first, found, drop)), ("has the other", _others(found, first, drop))]
+        told = " and ".join(f"{verb} columns {quoted(names)}" for verb, names in differ if names)
+        if told:
             raise InvalidInputError(
                 f"{option}: {path} {told}, compared with {paths[0].name}. Give files with the same columns."
             )
@@ -231,15 +351,6 @@ def read_npz_array(path: Path, key: str) -> Any:
         return archive.read(found[0])
 
 
-_KINDS: dict[str, Any] = {
-    ".csv": _csv,
-    ".parquet": _parquet,
-    ".npy": _arrays,
-    ".npz": _arrays,
-    ".txt": _arrays,
-}
-
-
 def files_of(name: str | os.PathLike[str], option: str = "X") -> list[Path]:
     """Return the files that a path stands for: itself, those of a folder, or those that fit a pattern."""
     name = os.fspath(name)
@@ -267,3 +378,28 @@ def files_of(name: str | os.PathLike[str], option: str = "X") -> list[Path]:
 def _is_hidden(path: Path) -> bool:
     """Tell whether a file is no data, as programs that write folders of files mark it: _SUCCESS, .crc."""
     return any(part.startswith((".", "_")) for part in path.parts)
+
+
+@contextmanager
+def reading(path: Path, option: str) -> Iterator[None]:
+    """Say which file of which option cannot be read, and why."""
+    if not path.is_file():
+        raise InvalidInputError(f"{option}: {path} does not exist, or is no file.")
+    try:
+        yield
+    except ArrayFileError as error:
+        raise InvalidInputError(f"{option}: {error}") from error
+    except InvalidInputError:
+        raise
+    except (OSError, ValueError, EOFError, KeyError, NotImplementedError, csv.Error) as error:
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in reason:
+            reason = "it is no text in UTF-8. Save it in UTF-8"
+        hint = " Is a quote left open?" if isinstance(error, csv.Error) or "straddling" in reason else ""
+        raise InvalidInputError(f"{option}: {path} cannot be read: {reason}.{hint}") from error
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    """Return what changes where a file is written anew."""
+    about = path.stat()
+    return about.st_ino, about.st_size, about.st_mtime_ns

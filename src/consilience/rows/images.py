@@ -1,103 +1,101 @@
-"""A folder of images as rows."""
+"""The pixels of images: of files, PIL images and arrays, which need not have one size."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
-from pathlib import Path
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._images import read_header, read_image
+from consilience._optional import is_instance_of, require
+from consilience._words import visible
 from consilience.exceptions import InvalidInputError
-from consilience.rows.rows import BLOCK_BYTES, LOOKED_AT, Rows, block_rows
 
 IMAGES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
 """The endings of image files."""
+PURPOSE = "Reading images"
+_GREY = frozenset({"1", "L", "LA", "La"})
+_DEEP = ("I", "F")  # modes whose values would be cut off at 255
+_ORIENTATION, _ON_ITS_SIDE = 274, (5, 6, 7, 8)  # a tag of EXIF, and its values for a picture on its side
 
 
-class ImageRows(Rows):
-    """Images as rows (height, width, 3) of uint8, or (height, width) if all of them are grey.
+def is_pil_image(value: object) -> bool:
+    """Tell whether a value is an image of Pillow, without importing that."""
+    return is_instance_of(value, "PIL.Image", "Image")
 
-    The sizes come from the first bytes of the files; the pixels are read block by block. Images of one size
-    come as one array (b, height, width, 3), others as a list of arrays.
 
-    Parameters
-    ----------
-    paths : sequence of Path
-        Image files.
-    option : str
-        What named them, for messages.
+def holds_images(X: Any) -> bool:
+    """Tell whether X is a list of images: arrays of pixels (uint8), PIL images or both.
 
-    Attributes
-    ----------
-    one_size : bool
-        Whether all images have one size.
+    Examples
+    --------
+    >>> holds_images([np.zeros((4, 5, 3), np.uint8), np.zeros((2, 2), np.uint8)]), holds_images(["a.png"])
+    (True, False)
     """
-
-    def __init__(self, paths: Sequence[Path], option: str = "X") -> None:
-        self._paths, self._option = list(paths), option
-        headers = [read_header(path, option) for path in self._paths]
-        self._mode = "L" if all(header.grey for header in headers) else "RGB"
-        self._sizes = np.array([header[:2] for header in headers], dtype=np.int64)
-        self._bytes = self._sizes.prod(axis=1) * len(self._mode)
-        self.one_size = bool((self._sizes == self._sizes[0]).all())
-        self.borders = _cut_by_bytes(self._bytes)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape (n, height, width, 3) of all rows; (n,) if they differ in size."""
-        if not self.one_size:
-            return (len(self),)
-        height, width = map(int, self._sizes[0])
-        return (len(self), height, width, 3) if self._mode == "RGB" else (len(self), height, width)
-
-    @cached_property
-    def head(self) -> Any:
-        """The first few images; the rest of their block is not read."""
-        first = self.rows_of(0)
-        return self._images(range(first.start, min(first.stop, LOOKED_AT)))
-
-    @property
-    def n_bytes(self) -> int:
-        """How much memory the pixels of all images would take."""
-        return int(self._bytes.sum())
-
-    def read(self, block: int) -> Any:
-        """Return the images of one block: (b, height, width, 3), or a list if sizes differ."""
-        rows = self.rows_of(block)
-        return self._images(range(rows.start, rows.stop))
-
-    def take(self, rows: NDArray[np.intp]) -> Any:
-        """Return some images, by their positions. Only their files are read."""
-        return self._images(rows.tolist())
-
-    def _images(self, rows: Sequence[int]) -> Any:
-        found = [self._image(row) for row in rows]
-        if not self.one_size:
-            return found
-        return np.stack(found) if found else np.empty((0, *self.shape[1:]), np.uint8)
-
-    def _image(self, row: int) -> NDArray[np.uint8]:
-        values = read_image(self._paths[row], self._mode, self._option)
-        if values.shape[:2] != tuple(self._sizes[row]):
-            raise InvalidInputError(
-                f"{self._option}: {self._paths[row]} is {values.shape[1]} x {values.shape[0]}, and was "
-                f"{self._sizes[row, 1]} x {self._sizes[row, 0]} when it was first opened. Leave the files "
-                "alone while they are read."
-            )
-        return values
+    return (
+        isinstance(X, list | tuple) and len(X) > 0 and all(_is_pixels(row) or is_pil_image(row) for row in X)
+    )
 
 
-def _cut_by_bytes(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return borders of blocks of about `BLOCK_BYTES` each; a larger image is a block of its own."""
-    borders, held = [0], 0
-    for row, size in enumerate(sizes.tolist()):
-        full = held + size > BLOCK_BYTES or row - borders[-1] >= block_rows(1, 1)
-        if full and row > borders[-1]:
-            borders.append(row)
-            held = 0
-        held += size
-    return np.array([*borders, len(sizes)], dtype=np.int64)
+def differ_in_size(X: Any) -> bool:
+    """Tell whether X is a list of images that do not make one array."""
+    return holds_images(X) and (len({np.shape(row) for row in X}) > 1 or any(map(is_pil_image, X)))
+
+
+def joined_images(images: Sequence[Any]) -> NDArray[np.uint8] | list[NDArray[np.uint8]]:
+    """Return the pixels of PIL images (and arrays): one array if they have one size, else a list of arrays.
+
+    They are (height, width, 3), or (height, width) if no image has colours.
+    """
+    grey = all(image.mode in _GREY if is_pil_image(image) else np.ndim(image) == 2 for image in images)
+    mode = "L" if grey else "RGB"
+    found = [pixels_of(image, mode) if is_pil_image(image) else image for image in images]
+    return np.stack(found) if len({values.shape for values in found}) == 1 else found
+
+
+def pixels_of(image: Any, mode: str) -> NDArray[np.uint8]:
+    """Return the pixels of a PIL image in a mode, ``"L"`` or ``"RGB"``, turned as people see it."""
+    if image.mode.startswith(_DEEP):
+        raise InvalidInputError(
+            f"An image has more than 8 bits a pixel ({image.mode}), which a picture of 8 bits cannot hold. "
+            "Give an array of the values instead."
+        )
+    if "exif" in image.info:  # Pillow turns other formats itself
+        operations = require("PIL.ImageOps", extra="images", purpose=PURPOSE)
+        image = operations.exif_transpose(image)
+    return np.asarray(image if image.mode == mode else image.convert(mode))
+
+
+def read_header(path: str | os.PathLike[str], option: str = "X") -> tuple[int, int, bool]:
+    """Return height and width of an image file as people see it, and whether it is grey; no pixels."""
+    with _opened(path, option) as image:
+        turned = "exif" in image.info and image.getexif().get(_ORIENTATION) in _ON_ITS_SIDE
+        width, height = reversed(image.size) if turned else image.size
+        return height, width, image.mode in _GREY
+
+
+def read_image(path: str | os.PathLike[str], mode: str = "RGB", option: str = "X") -> NDArray[np.uint8]:
+    """Return the pixels (height, width, 3) of an image file, or (height, width) with the mode ``"L"``."""
+    with _opened(path, option) as image:
+        return pixels_of(image, mode)
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str], option: str) -> Iterator[Any]:
+    images = require("PIL.Image", extra="images", purpose=PURPOSE)
+    try:
+        with images.open(path) as image:
+            yield image
+    except InvalidInputError as error:
+        reason = error.message.removeprefix("An image has ")
+        raise InvalidInputError(f"{option}: {visible(str(path))} cannot be used: it has {reason}") from error
+    except (OSError, ValueError, SyntaxError, images.DecompressionBombError) as error:
+        reason = visible(" ".join(str(error).split())).rstrip(".") or type(error).__name__
+        raise InvalidInputError(f"{option}: {visible(str(path))} cannot be read: {reason}.") from error
+
+
+def _is_pixels(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim in (2, 3)

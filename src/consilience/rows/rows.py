@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import glob
+import importlib
+import math
+import os
 import sys
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy.sparse import issparse, vstack
 
-from consilience._dataset_rows import DatasetRows, read_rows
-from consilience._images import holds_images
-from consilience._sizes import size_text
-from consilience._tables import as_values, is_table
-from consilience._validation import n_rows, take_rows
+from consilience._optional import is_instance_of
+from consilience._words import parse_size, size_text
 from consilience.exceptions import InvalidInputError
-from consilience.rows.memory import memory_budget
+from consilience.rows.images import holds_images
+from consilience.rows.tables import as_values, is_table
 from consilience.run import Run
 
 BLOCK_ROWS = 2**14
@@ -29,20 +34,24 @@ SAMPLED_BLOCKS = 32
 """Blocks from which random rows are drawn."""
 LOOKED_AT = 64
 """Rows that show how large a row is."""
+SHARE_OF_MACHINE = 0.25
+"""By default, work may take this share of the memory."""
+SHARE_OF_BUDGET = 1 / 8
+"""Of the memory that work may take, for one array: several are there at once, and copies of parts."""
+
+_HOMES = {  # what opens rows that lie elsewhere
+    ("torch.utils.data", "Dataset"): "datasets",
+    ("torch.utils.data", "DataLoader"): "datasets",
+    ("ray.data", "Dataset"): "datasets",
+    ("pyarrow.dataset", "Dataset"): "arrow",
+    ("datasets", "Dataset"): "arrow",
+    ("datasets", "DatasetDict"): "arrow",
+    ("datasets", "IterableDataset"): "arrow",
+}
 
 
 class Block(NamedTuple):
-    """Some rows that follow each other.
-
-    Attributes
-    ----------
-    number : int
-        Which block of the source.
-    rows : slice
-        Their positions in the source.
-    X : array, data frame, list, ...
-        The rows.
-    """
+    """Some rows that follow each other: the number of the block, their positions, and the rows X."""
 
     number: int
     rows: slice
@@ -66,6 +75,8 @@ class Rows(ABC):
         Whether a Ray cluster holds the rows.
     option : str
         What named the rows, for messages.
+    names : list of str or None
+        The columns of files that name them.
     """
 
     borders: NDArray[np.int64]
@@ -73,6 +84,7 @@ class Rows(ABC):
     held: bool = False
     on_ray: bool = False
     option: str = "X"
+    names: list[str] | None = None
 
     @abstractmethod
     def read(self, block: int) -> Any:
@@ -108,10 +120,9 @@ class Rows(ABC):
             return "table"
         if issparse(self.head):
             return "sparse"
-        if holds_images(self.head):
+        if isinstance(self.head, list | tuple) and holds_images(self.head):
             return "images"
-        texts = len(self) > 0 and all(isinstance(row, str) for row in self.head[:1])
-        return "texts" if texts else "array"
+        return "texts" if len(self) and isinstance(self.head[0], str) else "array"
 
     @property
     def given(self) -> Any:
@@ -141,9 +152,9 @@ class Rows(ABC):
         ]
         return join_rows(parts) if parts else take_rows(self.head, slice(0, 0))
 
-    def __getitem__(self, rows: NDArray[np.intp]) -> Any:
-        """Return some rows, as an array does."""
-        return self.take(rows)
+    def __getitem__(self, rows: Any) -> Any:
+        """Return some rows, as an array does, by positions in ascending order or by a slice."""
+        return self.take(np.arange(len(self))[rows] if isinstance(rows, slice) else rows)
 
     def sample_rows(self, count: int, seed: int = 0) -> NDArray[np.intp]:
         """Return the positions of random rows, in order; all, if there are fewer.
@@ -169,11 +180,11 @@ class Rows(ABC):
 
 
 class HeldRows(Rows):
-    """Rows that lie in memory and can be taken by position: an array, a data frame, a list, a torch dataset.
+    """Rows that lie in memory and can be taken by position: an array, a data frame, a list.
 
     Parameters
     ----------
-    X : array, sparse matrix, data frame, list or torch dataset
+    X : array, sparse matrix, data frame or list
         n rows.
     held : bool
         Whether they count as lying in memory: those of a temporary file that is mapped do not.
@@ -190,7 +201,7 @@ class HeldRows(Rows):
     @cached_property
     def borders(self) -> NDArray[np.int64]:  # type: ignore[override]
         """Where each block begins, and the number of rows."""
-        few = _values(take_rows(self._X, slice(0, min(LOOKED_AT, self._n_rows))))
+        few = take_rows(self._X, slice(0, LOOKED_AT))
         return cut([self._n_rows], self._size or block_rows(bytes_of(few), n_rows(few)))
 
     def __len__(self) -> int:
@@ -202,23 +213,17 @@ class HeldRows(Rows):
         return self._X if self.held else self
 
     def read(self, block: int) -> Any:
-        """Return the rows of one block."""
-        return _values(take_rows(self._X, self.rows_of(block)))
+        """Return the rows of one block; those of a mapped file in memory."""
+        rows = take_rows(self._X, self.rows_of(block))
+        return np.array(rows) if isinstance(rows, np.memmap) else rows
 
     def all(self, run: Run | None) -> Any:
-        """Return all rows: they are in memory already, unless a dataset has to be read."""
-        return super().all(run) if isinstance(self._X, DatasetRows) or not self.held else self._X
+        """Return all rows."""
+        return self._X if self.held else super().all(run)
 
 
 class SomeRows(Rows):
-    """Some rows of others.
-
-    Parameters
-    ----------
-    rows : Rows
-    places : (n,) array of int
-        Their positions, in ascending order.
-    """
+    """Some rows of others, by their positions (n,) in ascending order."""
 
     def __init__(self, rows: Rows, places: NDArray[np.intp]) -> None:
         self._rows, self._places, self.option = rows, places, rows.option
@@ -227,6 +232,149 @@ class SomeRows(Rows):
     def read(self, block: int) -> Any:
         """Return the rows of one block."""
         return self._rows.take(self._places[self.rows_of(block)])
+
+
+def as_rows(X: Any, option: str = "X") -> Rows:
+    """Return whatever X is as `Rows`, to be read block by block; a small array is one block.
+
+    Parameters
+    ----------
+    X : array, data frame, list, path, list of paths, dataset, iterator of batches, or Rows
+        A path names a file, a folder of files, or several by a pattern such as ``"rows/*.parquet"``. A
+        dataset is one of Arrow, Hugging Face, Ray or torch.
+    option : str
+        What named it, for messages.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> np.save(f"{folder}/rows.npy", np.zeros((1000, 4), dtype=np.float32))
+    >>> len(as_rows(f"{folder}/rows.npy"))
+    1000
+    >>> as_rows(np.eye(3)).n_blocks
+    1
+    """
+    if isinstance(X, Rows):
+        return X
+    rows = _opened(X, option)
+    rows.option = option
+    return rows
+
+
+def _opened(X: Any, option: str) -> Rows:
+    if isinstance(X, str) and X and not _names_files(X):
+        raise InvalidInputError(
+            f"X is a single text, {X[:80]!r}; give a list of texts. If it is meant as a path: there is "
+            "no file or folder of this name."
+        )
+    several = isinstance(X, list | tuple) and any(isinstance(path, os.PathLike) for path in X)
+    if several or isinstance(X, os.PathLike) or (isinstance(X, str) and X):
+        from consilience.rows.files import open_files
+
+        return open_files(X, option)
+    home = next((home for kind, home in _HOMES.items() if is_instance_of(X, *kind)), None)
+    if home is None and hasattr(X, "__next__") and hasattr(X, "__iter__"):
+        home = "datasets"
+    if home is None:
+        return HeldRows(X)
+    rows: Rows = importlib.import_module(f"consilience.rows.{home}").open_rows(X)
+    return rows
+
+
+def _names_files(text: str) -> bool:
+    try:
+        return Path(text).exists() or bool(glob.glob(text, recursive=True))
+    except (OSError, ValueError):  # no name at all: too long, or with a zero byte
+        return False
+
+
+def rows_that_fit(
+    X: Any, first: NDArray[np.bool_], run: Run, seed: int, most_others: int | None = None
+) -> tuple[Any, NDArray[np.intp] | None]:
+    """Return rows in memory: those that are wanted first, and as many random others as fit.
+
+    Parameters
+    ----------
+    X : rows or Rows
+    first : (n,) array of bool
+        Rows to take before others, such as those with a label.
+    run : Run
+        A quarter of its memory is for the rows.
+    seed : int
+    most_others : int, optional
+        Most other rows, if not all rows fit.
+
+    Returns
+    -------
+    rows : array, data frame or list
+    places : (k,) array of int or None
+        Their positions, in order; None if these are all.
+    """
+    if not isinstance(X, Rows):
+        return X, None
+    most = max(1, int(memory_budget(run) / 4 * len(X) / max(1, X.n_bytes)))
+    if len(X) <= most:
+        return X.all(None), None
+    random = np.random.default_rng(seed)
+    chosen = random.permutation(np.flatnonzero(first))[:most]
+    room = min(most - len(chosen), len(X) if most_others is None else most_others)
+    places = np.sort(np.concatenate([chosen, random.permutation(np.flatnonzero(~first))[:room]]))
+    return X.take(places), places
+
+
+def memory_budget(run: Run) -> int:
+    """Return how many bytes work may take: what `run` says, or by default a quarter of the machine.
+
+    Examples
+    --------
+    >>> from consilience.run import Run
+    >>> memory_budget(Run(memory="2GB"))
+    2000000000
+    """
+    if run.memory is not None:
+        return parse_size("memory", run.memory)
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else [2**33]
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of the container, of either version
+        try:
+            limits.append(int(Path("/sys/fs/cgroup", name).read_text(encoding="ascii")))
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return int(SHARE_OF_MACHINE * min(limits))
+
+
+def new_array(shape: tuple[int, ...], run: Run, dtype: DTypeLike = np.float32) -> NDArray[Any]:
+    """Return an array of zeros to fill: in memory, or mapped from a file where that takes too much.
+
+    Examples
+    --------
+    >>> from consilience.run import Run
+    >>> type(new_array((3, 2), Run())).__name__, type(new_array((1000, 2), Run(memory="10KB"))).__name__
+    ('ndarray', 'memmap')
+    """
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    return np.zeros(shape, dtype) if n_bytes <= SHARE_OF_BUDGET * memory_budget(run) else mapped(shape, dtype)
+
+
+def mapped(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Return an array of zeros in a file without a name: it is gone with the array, also after a crash."""
+    with tempfile.TemporaryFile() as file:
+        if hasattr(os, "posix_fallocate"):  # a disk that is full later would end the process
+            with growing():
+                os.posix_fallocate(file.fileno(), 0, math.prod(shape) * np.dtype(dtype).itemsize)
+        return np.memmap(file, dtype, "w+", shape=shape)
+
+
+@contextmanager
+def growing() -> Iterator[None]:
+    """Say what to do where the disk has no room for a temporary file."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidInputError(
+            f"A temporary file cannot grow: {error.strerror or error}. Set the environment variable TMPDIR "
+            "to a folder with more space."
+        ) from error
 
 
 def block_rows(n_bytes: int, rows: int) -> int:
@@ -250,6 +398,44 @@ def cut(counts: Sequence[int], size: int) -> NDArray[np.int64]:
     return np.array(borders, dtype=np.int64)
 
 
+def n_rows(X: Any) -> int:
+    """Return the number of rows of an array, a sparse matrix, a data frame or a list."""
+    if isinstance(X, str | bytes):
+        raise InvalidInputError("X is a single text; give a list of texts.")
+    shape = getattr(X, "shape", None)
+    if shape is not None:
+        if len(shape) == 0:
+            raise InvalidInputError("X is a single number; expected one row per sample.")
+        return int(shape[0])
+    try:
+        return len(X)
+    except TypeError:
+        raise InvalidInputError(
+            f"X is a {type(X).__name__}; expected an array, a data frame or a list with one entry per sample."
+        ) from None
+
+
+def take_rows(X: Any, rows: slice | NDArray[Any]) -> Any:
+    """Return some rows of an array, a sparse matrix, a data frame, a list or `Rows`."""
+    if is_instance_of(X, "torch.utils.data", "Dataset"):
+        X = as_rows(X)
+    if isinstance(rows, np.ndarray) and rows.dtype == bool:
+        rows = np.flatnonzero(rows)  # polars would take a mask as one of columns
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    if isinstance(X, list | tuple):
+        return X[rows] if isinstance(rows, slice) else [X[i] for i in rows]
+    try:
+        return X[rows]
+    except InvalidInputError:
+        raise
+    except Exception as error:  # an X of any kind at all
+        raise InvalidInputError(
+            f"X is a {type(X).__name__} whose rows cannot be taken one by one ({error}). Give an array, a "
+            "sparse matrix that has rows (CSR), a data frame or a list."
+        ) from error
+
+
 def join_rows(parts: Sequence[Any]) -> Any:
     """Return parts of rows as one: arrays, sparse matrices, data frames, tensors or lists."""
     if len(parts) == 1:
@@ -259,13 +445,11 @@ def join_rows(parts: Sequence[Any]) -> Any:
         return [row for part in parts for row in part]
     if hasattr(first, "iloc"):
         return sys.modules["pandas"].concat(parts, ignore_index=True)
+    if is_table(first):
+        return sys.modules["polars"].concat(parts)
     if hasattr(first, "detach"):
         return sys.modules["torch"].cat(list(parts))
-    if issparse(first):
-        return vstack(parts, format="csr")
-    if hasattr(first, "vstack") and hasattr(first, "columns"):  # polars
-        return sys.modules["polars"].concat(parts)
-    return np.concatenate(parts)
+    return vstack(parts, format="csr") if issparse(first) else np.concatenate(parts)
 
 
 def bytes_of(X: Any) -> int:
@@ -280,9 +464,3 @@ def bytes_of(X: Any) -> int:
     if isinstance(X, list | tuple):
         return sum(getattr(row, "nbytes", 0) or sys.getsizeof(row) for row in X)
     return int(getattr(X, "nbytes", 0))
-
-
-def _values(X: Any) -> Any:
-    """Return the values of rows of a dataset or of a memory-mapped file, and other rows as they are."""
-    rows = read_rows(X)
-    return np.array(rows) if isinstance(rows, np.memmap) else rows

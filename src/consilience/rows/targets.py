@@ -13,11 +13,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._sizes import size_text
-from consilience._validation import n_rows, take_rows
+from consilience._words import size_text
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, warn
-from consilience.rows.memory import mapped_array
-from consilience.rows.rows import BLOCK_ROWS, HeldRows, Rows, bytes_of, cut, join_rows
+from consilience.rows.rows import (
+    BLOCK_ROWS,
+    HeldRows,
+    Rows,
+    bytes_of,
+    cut,
+    join_rows,
+    mapped,
+    n_rows,
+    take_rows,
+)
 
 EPOCH_ROWS = 2**20
 """After at most this many rows a student is measured on held-out rows, also in the middle of a pass."""
@@ -373,7 +381,7 @@ def _copy(rows: TargetRows, n_parts: int, seed: int) -> TargetRows:
         to = place[start : start + len(part[1])]
         start += len(to)
         values = [value for value in part if value is not None]
-        copies = copies or [mapped_array((rows.n_rows, *value.shape[1:]), value.dtype) for value in values]
+        copies = copies or [mapped((rows.n_rows, *value.shape[1:]), value.dtype) for value in values]
         for whole, value in zip(copies, values, strict=True):
             whole[to] = value
     held = HeldRows(copies[0], held=False)

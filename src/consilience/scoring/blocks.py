@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._progress import Progress, silent
-from consilience._validation import take_rows
+from consilience._optional import require
+from consilience._version import __version__
 from consilience.exceptions import InvalidInputError, TeacherError
+from consilience.files.card import KEY, Card, carded, date_now, rows_sha256
+from consilience.files.disk import replacing
 from consilience.labels import LabelSpace
-from consilience.rows import Block, Rows, as_rows, new_array
-from consilience.run import Run
+from consilience.rows.rows import Block, Rows, as_rows, new_array, take_rows
+from consilience.run import Progress, Run, silent
 from consilience.scoring.batches import FIRST, SETTLE, Batch, Pace, ask, ask_batches
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.teachers import Observed, Teacher
@@ -100,6 +103,51 @@ def observe(teacher: Teacher, rows: Any, run: Run, embeddings: bool = True) -> O
             yield block.rows, asked.observe(block, digests_of(block, [asked]), report)
 
     return _joined(teacher, parts(), len(rows), run, np.float64)
+
+
+class WrittenScores(NamedTuple):
+    """What was written: rows, those about which the teacher says nothing, and the rows' checksum if known."""
+
+    n_rows: int
+    n_abstentions: int
+    rows_sha256: str | None
+
+
+def write_scores(path: Path, teacher: Teacher, X: Any, run: Run) -> WrittenScores:
+    """Write a teacher's logits for the rows of X, and a card that says for which rows they are.
+
+    ``as_teacher(path)`` then says about X what the teacher says.
+
+    Parameters
+    ----------
+    path : Path
+        .npz (`logits` and `classes`), .npy or .parquet (a column per class); the card has the classes.
+    teacher : Teacher
+    X : array, sparse matrix, data frame, list or Rows
+        n rows. Those that do not lie in memory have no checksum.
+    run : Run
+    """
+    rows = as_rows(X)
+    logits, digest = score([teacher], LabelSpace([teacher.classes]), rows, run), rows_sha256(rows.given)
+    about = {"data": {"rows": len(rows), "sha256": digest}, "teachers": [{"name": teacher.name}]}
+    card = Card(
+        path.stem,
+        tuple(teacher.classes.tolist()),
+        "logits",
+        description=f"What {teacher.name!r} says about {len(rows)} rows.",
+        details={KEY: {"version": __version__, "date": date_now(), **about}},
+    )
+    with carded(path, card), replacing(path) as file:
+        if path.suffix.lower() == ".npy":
+            np.save(file, logits, allow_pickle=False)
+        elif path.suffix.lower() == ".npz":
+            np.savez_compressed(file, logits=logits, classes=teacher.classes)
+        else:
+            arrow = require("pyarrow", extra="tables", purpose="Writing parquet")
+            parquet = require("pyarrow.parquet", extra="tables", purpose="Writing parquet")
+            names = [str(name) for name in teacher.classes.tolist()]
+            parquet.write_table(arrow.table([*logits.T], names=names), file)
+    return WrittenScores(len(rows), int(np.isnan(logits[:, 0]).sum()), digest)
 
 
 class Asked:

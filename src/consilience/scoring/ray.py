@@ -31,7 +31,7 @@ from consilience.exceptions import (
 from consilience.labels import LabelSpace
 from consilience.options import Check, Options, anything, check_choice, count, number, option, optional
 from consilience.rows import Block, Rows
-from consilience.rows.ray import sent_to_ray
+from consilience.rows.datasets import sent_to_ray
 from consilience.run import Run
 from consilience.scoring.blocks import (
     Asked,

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 from consilience._optional import lazy
 
 if TYPE_CHECKING:
+    from consilience.soft_labels.agreement import agreement_temperatures, divide_by_temperatures
     from consilience.soft_labels.estimate import balance_weights, estimate_soft_labels
-    from consilience.soft_labels.teacher_temperatures import agreement_temperatures, divide_by_temperatures
 
 __all__ = ["agreement_temperatures", "balance_weights", "divide_by_temperatures", "estimate_soft_labels"]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "agreement_temperatures": "teacher_temperatures",
+        "agreement_temperatures": "agreement",
         "balance_weights": "estimate",
-        "divide_by_temperatures": "teacher_temperatures",
+        "divide_by_temperatures": "agreement",
         "estimate_soft_labels": "estimate",
     },
 )

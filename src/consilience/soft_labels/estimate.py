@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience._progress import Progress, silent
 from consilience._validation import as_numbers, check_distributions, check_packed_logits
-from consilience.exceptions import InvalidInputError
-from consilience.kernels.arrays import Floats
+from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
+from consilience.kernels.arrays import Floats, Ints
+from consilience.kernels.compiled import one_thread
 from consilience.kernels.linear_model import inverse
+from consilience.kernels.unify.packed import make_layout
+from consilience.kernels.unify.ranks import RankTable, rank_scores
 from consilience.labels import LabelSpace
-from consilience.methods import Method, Own, as_method
-from consilience.soft_labels.methods import Lateness
-from consilience.soft_labels.solver import SoftLabelSolver, check_size, rows_to_compare
-from consilience.soft_labels.teacher_temperatures import agreement_temperatures, divide_by_temperatures
+from consilience.methods import CE, MFLF, Method, Own, as_method
+from consilience.run import Progress, silent
+from consilience.soft_labels.agreement import agreement_temperatures, divide_by_temperatures
+from consilience.soft_labels.pool import ESTIMATES, choose_pool
+from consilience.soft_labels.solvers import SOLVERS, estimate_by_ranks, estimate_rows
 
 # Rows solved at a time: it bounds the memory of intermediate arrays, and the time between progress reports.
 CHUNK_ROWS = 2**14
+# Rows are compared with at most so many others, and with fewer if these had more logits than the second.
+MOST_ROWS = 2**16
+MOST_NUMBERS = 2**24
+# Draws the rows to compare with. They depend on the number of rows and columns alone, so that rows in memory
+# and rows that are streamed get the same soft labels.
+SEED = 0
+# Largest logit, also over the temperature, for methods that add logits up: such sums stay finite.
+LARGEST_LOGIT = 1e300
 
 
 def estimate_soft_labels(
@@ -156,19 +168,125 @@ def fill_soft_labels(
         Called with ("soft labels", rows done, rows in all).
     """
     solver = None if isinstance(method, Own) else SoftLabelSolver(compared, space, method)
-    ranks, late = solver.ranks if solver is not None and ranked else None, Lateness()
+    ranks = solver.ranks if solver is not None and ranked else None
+    norms = [np.zeros(0)]  # what the stopping rule reached
     for start in range(0, len(Q), CHUNK_ROWS):
         rows = slice(start, min(start + CHUNK_ROWS, len(Q)))
-        packed, reached = logits(rows), None
+        packed = logits(rows)
         if isinstance(method, Own):
             Q[rows] = own_soft_labels(method, packed, space)
         elif solver is not None:
             check_size("logits", packed, method)
             Q[rows], reached = solver.solve(packed, None if ranks is None else ranks[rows])
-        late.count(reached, getattr(method, "tol", 0.0), rows.stop - start)
+            norms += [] if reached is None else [reached]
         progress("soft labels", rows.stop, len(Q))
-    late.warn(method)
+    _warn_of_late(method, np.concatenate(norms))
     return None if solver is None else solver.weights
+
+
+def _warn_of_late(method: Any, reached: Floats) -> None:
+    """Warn if rows stopped before their tolerance."""
+    late = int((~(reached <= getattr(method, "tol", 0.0))).sum())
+    if late:
+        name = method.name if method.name in SOLVERS else "ce"  # the pool's
+        warn(
+            ConvergenceWarning(
+                f"{name} stopped at {{argument}} in {late} of {len(reached)} rows, with a "
+                f"{SOLVERS[name].reached} of up to {reached.max():.1e} (tol {method.tol:.1e}). "
+                "Raise it, or tol.",
+                argument="max_iter",
+                value=method.max_iter,
+            )
+        )
+
+
+def rows_to_compare(n_rows: int, n_columns: int) -> Ints | None:
+    """Return the positions of the rows that others are compared with, in order; None means all.
+
+    A random sample does for what depends on all rows: ranks, the weights of a pool, temperatures, neighbours.
+    """
+    most = max(1, min(MOST_ROWS, MOST_NUMBERS // max(1, n_columns)))
+    if n_rows <= most:
+        return None
+    return np.sort(np.random.default_rng(SEED).choice(n_rows, most, replace=False, shuffle=False))
+
+
+class SoftLabelSolver:
+    """Makes soft labels of rows, block by block.
+
+    Parameters
+    ----------
+    compared : (r, m) array
+        Packed logits of the rows to compare with: among these rows are ranked, and from these the weights of
+        a pool are chosen.
+    space : LabelSpace
+    method : Method
+        One with a name: no function.
+
+    Attributes
+    ----------
+    weights : dict or None
+        The share of each estimate in the pool.
+    ranks : (r, m) array or None
+        Scores by rank of the rows to compare with, if the method uses them.
+    """
+
+    def __init__(self, compared: Floats, space: LabelSpace, method: Any) -> None:
+        self.layout = make_layout(space.columns, space.offsets, space.n_classes)
+        self.weights: dict[str, float] | None = None
+        self.ranks: Floats | None = None
+        self._compared, self._method = compared, method
+        answering = (~np.isnan(compared[:, self.layout.offsets[:-1]])).any(axis=0)
+        if method.name == "auto" and answering.sum() <= 1:  # nobody to compare it with: take its word
+            self.weights = {name: float(name == "mf-lf") for name in ESTIMATES}
+            self._method = MFLF(method.temperature)
+        if self._method.name in SOLVERS:
+            return
+        self.ranks = rank_scores(compared, self.layout.offsets)
+        if self._method.name == "auto":
+            with one_thread():  # its products are small
+                self._pool = choose_pool(self.ranks, compared, self.layout, method)
+            self.weights = dict(zip(ESTIMATES, self._pool.weights.tolist(), strict=True))
+
+    @cached_property
+    def _table(self) -> RankTable:
+        return RankTable(self._compared, self.layout.offsets)
+
+    def solve(self, packed: Floats, ranks: Floats | None = None) -> tuple[Floats, Floats | None]:
+        """Return soft labels (k, L) and what the stopping rule reached (k,), if the method has one.
+
+        Parameters
+        ----------
+        packed : (k, m) array
+            Packed logits.
+        ranks : (k, m) array, optional
+            Their scores by rank, if these are known: of rows among those to compare with.
+        """
+        if self._method.name in SOLVERS:
+            return estimate_rows(packed, self.layout, self._method)
+        z = self._table.scores(packed) if ranks is None else ranks
+        if self._method.name == "ranks":
+            return estimate_by_ranks(z, self.layout, self._method.temperature), None
+        ce = CE(1.0, tol=self._method.tol, max_iter=self._method.max_iter)
+        pooled = self._pool.logits(z, packed, self.layout, ce)
+        return pooled.soft_labels(self._method.temperature), pooled.reached
+
+
+def check_size(what: str, packed: Floats, method: Method) -> None:
+    """Raise if logits are so large that sums of them, over the temperature, would overflow."""
+    adds_logits = method.name == "auto" or (method.name in SOLVERS and SOLVERS[method.name].adds_logits)
+    if not adds_logits or getattr(method, "off_set", False):
+        return
+    largest = max(float(packed.max(initial=0.0)), -float(packed.min(initial=0.0)))
+    if np.isnan(largest):  # somebody abstains: fmax and fmin skip NaN, at several times the cost
+        top, bottom = (float(f.reduce(packed, axis=None, initial=0.0)) for f in (np.fmax, np.fmin))
+        largest = max(top, -bottom)
+    limit = LARGEST_LOGIT * min(method.temperature, 1.0)
+    if largest > limit:
+        raise InvalidInputError(
+            f"{what} reach {largest:g} in size; at temperature {method.temperature:g} the most is {limit:g}."
+            " Clip them, or divide them by a number."
+        )
 
 
 def _check_reference(reference: ArrayLike, packed: Floats, space: LabelSpace, method: Method) -> Floats:

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from consilience._progress import Progress, silent
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.linear_model import column_moments
 from consilience.kernels.neighbours import NearestRows, Neighbours, nearest_neighbours
 from consilience.rows import Rows
-from consilience.soft_labels.methods import spread_out
-from consilience.soft_labels.solver import rows_to_compare
+from consilience.run import Progress, silent
+from consilience.soft_labels.estimate import rows_to_compare
+from consilience.soft_labels.solvers import spread_out
 
 # What is used by default, where it was measured to help.
 N_NEIGHBORS = 10

@@ -20,8 +20,7 @@ from consilience.kernels.unify.factorisation import mf_lf_logits
 from consilience.kernels.unify.packed import Indices, Layout, softmax_by_component
 from consilience.labels.space import connected_classes
 from consilience.methods import CE
-from consilience.soft_labels.methods import SOLVERS, Groups, spread_out
-from consilience.soft_labels.ranks import rank_logits
+from consilience.soft_labels.solvers import SOLVERS, Groups, rank_logits, spread_out
 
 ESTIMATES = ("ranks", "mf-lf", "ce")
 """The estimates that are pooled."""

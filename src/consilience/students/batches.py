@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from consilience._tables import as_values
 from consilience._validation import n_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
+from consilience.rows.tables import as_values
 from consilience.rows.targets import (
     BUFFER_SHARE,
     SAMPLED,

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
-from consilience._dataset_rows import read_rows
-from consilience._tables import as_values, column_names, columns_of, in_order, is_table
 from consilience._validation import (
     check_choice,
     check_fitted,
@@ -32,6 +30,7 @@ from consilience.inspect.report import report
 from consilience.kernels.arrays import Floats
 from consilience.kernels.linear_model import inverse, sharpen
 from consilience.rows import as_rows
+from consilience.rows.tables import as_values, column_names, columns_of, in_order, is_table
 from consilience.rows.targets import TargetRows
 from consilience.run import Run, resolve_run
 from consilience.students.make import encodes, make_student, needs_encoding
@@ -94,7 +93,7 @@ class AsSeen:
 
     def __call__(self, X: Any) -> Any:
         """Return rows as the student sees them, in memory."""
-        X = read_rows(in_order(as_values(X), self.names))
+        X = in_order(as_values(X), self.names)
         return X if self.encoder is None else self.encoder.transform(X)
 
 
@@ -162,7 +161,7 @@ class StudentClassifier(FittedClassifier):
         self.n_iter_: int | None = student.n_iter_
         self.encoder_: TableEncoder | None = as_seen.encoder
         self.encoding_: dict[Any, str] | None = None if as_seen.encoder is None else as_seen.encoder.encoding_
-        self._example = read_rows(take_rows(X, _example_rows(X)))
+        self._example = take_rows(X, _example_rows(X))
         self._fit_record = describe_fit(self, X, n_rows)
         for name in ("n_features_in_", "feature_names_in_"):  # from an earlier fit on other rows
             if hasattr(self, name):

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from consilience._progress import Progress, silent
-from consilience._tables import columns_of, is_table, name_problem, quoted, read_texts
+from consilience.rows.tables import columns_of, is_table, name_problem, quoted, read_texts
 from consilience._validation import check_count, take_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
@@ -22,9 +21,8 @@ from consilience.files.ngram_model import is_text_model
 from consilience.files.readers import column_titles, writing
 from consilience.kernels.arrays import Floats
 from consilience.rows import Rows
-from consilience.rows.files import files_of, open_files
-from consilience.rows.images import ImageRows
-from consilience.rows.parts import TableRows
+from consilience.rows.files import ImageRows, files_of, open_files
+from consilience.run import Progress, silent
 from consilience.students.classifier import FittedClassifier
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.onnx import Onnx
@@ -245,7 +243,7 @@ def predict_file(
     rows, where = open_files(paths, option), f"{option}: {paths[0]}"
     if keep:
         _check_keep(rows, keep, model, paths[0], target, option)
-    if isinstance(rows, TableRows):
+    if hasattr(rows, "read_with"):
         _choose_columns(rows, keep, model, where)
     elif rows.kind == "texts" and not model.takes_texts:
         raise InvalidInputError(f"{where} holds texts, and the model takes a table or an array.")
@@ -276,7 +274,7 @@ def _batches(
     """Yield rows batch by batch, and the columns of them to pass on."""
     for number in range(rows.n_blocks):
         found = rows.rows_of(number)
-        if isinstance(rows, TableRows):
+        if hasattr(rows, "read_with"):
             X, kept = rows.read_with(number, keep)
         else:
             X, kept = rows.read(number), dict.fromkeys(keep, names[found])
@@ -305,7 +303,7 @@ def _check_keep(
             argument="keep",
         )
     images = isinstance(rows, ImageRows)
-    names = [FILE] if images else rows.names if isinstance(rows, TableRows) else None
+    names = [FILE] if images else rows.names
     if names is None:
         raise InvalidInputError(
             f"{{argument}} needs names of columns, and {path.name} has none. Give it a header.",
@@ -327,7 +325,7 @@ def _check_keep(
         )
 
 
-def _choose_columns(rows: TableRows, keep: Sequence[str], model: LoadedClassifier, where: str) -> None:
+def _choose_columns(rows: Any, keep: Sequence[str], model: LoadedClassifier, where: str) -> None:
     """Read the columns that the model takes, in its order, and as what it takes them."""
     known, names = getattr(model, "feature_names_in_", None), rows.names
     if known is not None and names is not None:

@@ -10,13 +10,13 @@ from scipy.sparse import issparse
 from sklearn.base import clone
 
 from consilience import students
-from consilience._images import differ_in_size
 from consilience._optional import installed, is_instance_of
-from consilience._tables import has_missing, is_numeric, is_table, quoted
 from consilience._validation import check_choice, take_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.files.preprocess import ImagePreprocess
+from consilience.rows.images import differ_in_size
+from consilience.rows.tables import has_missing, is_numeric, is_table, quoted
 from consilience.run import Run
 from consilience.scoring.ray import engine_options
 from consilience.students.student import Classifier, Student, student_name

@@ -14,8 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from torch import Tensor, nn
 
-from consilience._dataset_rows import read_rows
-from consilience._tables import as_values
 from consilience._validation import (
     as_random_state,
     check_choice,
@@ -27,6 +25,7 @@ from consilience._validation import (
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.rows import as_rows, memory_budget
+from consilience.rows.tables import as_values
 from consilience.rows.targets import TargetRows
 from consilience.run import Run, resolve_run
 from consilience.scoring.ray import engine_options
@@ -198,7 +197,7 @@ class Network(Student, NetworkOptions):
 
     def prepare(self, X: Any) -> NDArray[Any]:
         """Return rows (n, ...) as the module takes them, after `preprocess`, in memory."""
-        return np.asarray(prepared(read_rows(as_values(X)), self.preprocess).numpy())
+        return np.asarray(prepared(as_values(X), self.preprocess).numpy())
 
     def encode_validation(self, encode: Callable[[Any], NDArray[Any]]) -> None:
         """Replace the labels of `validation` by positions: -1 for no label."""
@@ -268,12 +267,12 @@ class Network(Student, NetworkOptions):
         codes = _read_codes(y, n_classes)
         known = np.flatnonzero(codes >= 0)
         X = X if len(known) == len(codes) else take_rows(X, known)
-        found = prepared(read_rows(X), self.preprocess).to(rows.dtype)
+        found = prepared(X, self.preprocess).to(rows.dtype)
         self._check_shape(found, tuple(rows.shape[1:]), "The rows of validation have")
         return Labelled(found, torch.as_tensor(codes[known], dtype=torch.int64))
 
     def _check_rows(self, X: Any) -> Tensor:
-        rows = prepared(read_rows(as_values(X)), self.preprocess).to(self._dtype)
+        rows = prepared(as_values(X), self.preprocess).to(self._dtype)
         self._check_shape(rows, self._shape, "X has")
         return rows
 

@@ -19,7 +19,6 @@ import torch
 from torch import nn
 
 from consilience._optional import require
-from consilience._progress import Progress
 from consilience.exceptions import (
     ConsilienceError,
     ConsilienceWarning,
@@ -30,9 +29,9 @@ from consilience.exceptions import (
 )
 from consilience.files.storage import StoragePath
 from consilience.rows import memory_budget
-from consilience.rows.ray import sent_to_ray
+from consilience.rows.datasets import sent_to_ray
 from consilience.rows.targets import TargetRows
-from consilience.run import Run
+from consilience.run import Progress, Run
 from consilience.scoring.ray import START_SECONDS, RayOptions, connected, engine_options, offer
 from consilience.students import training
 from consilience.students.batches import plan_training

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience._tables import columns_of, is_numeric, is_table, kind_of
 from consilience._version import __version__
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
@@ -21,6 +20,7 @@ from consilience.files.export import (
     write_model,
 )
 from consilience.files.preprocess import ImagePreprocess
+from consilience.rows.tables import columns_of, is_numeric, is_table, kind_of
 from consilience.students.student import student_name
 from consilience.teachers import Teacher
 from consilience.teachers.folders import source_sha256

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._optional import require
-from consilience._sizes import size_text
 from consilience._version import __version__
+from consilience._words import size_text
 from consilience.exceptions import ConsilienceError, InvalidInputError
 from consilience.files.disk import file_sha256, replacing
 from consilience.students.loaded import LoadedClassifier, load

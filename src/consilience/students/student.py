@@ -16,9 +16,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import has_fit_parameter
 
-from consilience._sizes import size_text
 from consilience._validation import as_random_state, check_distributions, check_fitted, take_rows
-from consilience._words import shorten
+from consilience._words import shorten, size_text
 from consilience.exceptions import ConsilienceError, CoverageWarning, InvalidInputError, warn
 from consilience.files.export import sklearn_to_onnx
 from consilience.kernels.arrays import Floats, Ints

@@ -12,7 +12,11 @@ from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-from consilience._tables import (
+from consilience._validation import check_fitted
+from consilience._words import counted, visible
+from consilience.exceptions import InvalidInputError
+from consilience.files.graph import GraphColumn, prepend_columns, time_parts
+from consilience.rows.tables import (
     Kind,
     column_names,
     columns_of,
@@ -24,10 +28,6 @@ from consilience._tables import (
     read_texts,
     read_times,
 )
-from consilience._validation import check_fitted
-from consilience._words import counted, visible
-from consilience.exceptions import InvalidInputError
-from consilience.files.graph import GraphColumn, prepend_columns, time_parts
 
 MAX_VALUES = 40
 """The most values of a text column that get a column of their own; the others share one."""

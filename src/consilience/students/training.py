@@ -14,11 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from consilience._progress import Progress
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, StorageError, warn
 from consilience.files.storage import StoragePath
 from consilience.kernels.compiled import OneThread
-from consilience.run import Run
+from consilience.run import Progress, Run
 from consilience.scoring.store import as_store
 from consilience.students.batches import Plan
 from consilience.teachers.torch import logits_of

@@ -14,9 +14,6 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience._dataset_rows import read_rows
-from consilience._images import differ_in_size
-from consilience._tables import as_values
 from consilience._validation import n_rows, take_rows
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError, TeacherError
@@ -26,6 +23,8 @@ from consilience.files.preprocess import ImagePreprocess
 from consilience.labels import class_list
 from consilience.options import Check, Options, anything, choice, count, number, option, with_parameters
 from consilience.rows import join_rows
+from consilience.rows.images import differ_in_size
+from consilience.rows.tables import as_values
 from consilience.teachers.inputs import Input
 from consilience.teachers.outputs import (
     SUM_TOLERANCE,
@@ -307,7 +306,7 @@ class Adapter(Teacher):
 
     def _look(self, X: Any, features: bool) -> tuple[Any, Any]:
         """Return raw scores and, if asked for, checked features of one pass over the model."""
-        X = read_rows(as_values(X))
+        X = as_values(X)
         rows, features = n_rows(X), features and self._embeddable()
         if rows == 0:  # scikit-learn and many others refuse an empty X
             width = 0 if self.class_weights is None else self.class_weights.shape[1]

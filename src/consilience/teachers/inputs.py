@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._optional import require
-from consilience._tables import PURPOSE, Kind, as_values, column_names, column_values, in_order, is_table
 from consilience.exceptions import TeacherError
+from consilience.rows.tables import PURPOSE, Kind, as_values, column_names, column_values, in_order, is_table
 from consilience.teachers.outputs import ensure, in_the_name_of, summary
 
 KINDS = {*get_args(Kind), "unused"}

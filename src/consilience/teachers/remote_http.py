@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from consilience._optional import require
-from consilience._sizes import parse_size, size_text
 from consilience._version import __version__
-from consilience._words import visible
+from consilience._words import parse_size, size_text, visible
 from consilience.exceptions import ScoringError, TeacherError
 from consilience.teachers.inference_protocol import HEADER
 from consilience.teachers.outputs import ensure, foreign

@@ -13,7 +13,8 @@ from consilience._words import shorten
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError, warn
 from consilience.kernels.transport.centres import centre_distances, class_means, unit_rows
 from consilience.labels import class_list, read_labels
-from consilience.scoring.engine import observe
+from consilience.run import Run
+from consilience.scoring import observe
 from consilience.teachers import Observed, Teacher, as_teacher
 from consilience.transport.costs import Constant, Cost, Random, Superclass, as_cost
 
@@ -135,7 +136,7 @@ def class_points(
         seed = int(as_random_state(random_state).randint(2**31 - 1))
         rng, randomised = np.random.default_rng(seed), teacher.randomised(seed)
         if randomised is not None:
-            points, weights = features(observe(randomised, X)), layer_weights(randomised, X)
+            points, weights = features(observe(randomised, X, Run())), layer_weights(randomised, X)
         else:
             points, weights = features(observed_rows(teacher, X, observed)), None
             points = points @ rng.normal(size=(points.shape[1], points.shape[1]))
@@ -206,7 +207,8 @@ def observed_rows(teacher: Teacher, X: Any, observed: Observed | None) -> Observ
 
     A row that lacks either its logits or its features is NaN throughout.
     """
-    seen, expected = observe(teacher, X) if observed is None else observed, (n_rows(X), len(teacher.classes))
+    seen = observe(teacher, X, Run()) if observed is None else observed
+    expected = (n_rows(X), len(teacher.classes))
     if seen.logits.shape != expected:
         raise InvalidInputError(
             f"observed has logits of shape {seen.logits.shape}; expected {expected}: one row per row "

@@ -21,11 +21,10 @@ from consilience.methods import Method
 from consilience.rows import Rows, as_rows, new_array
 from consilience.run import Run, resolve_run
 from consilience.scoring import engine_options, score, with_open_cache
-from consilience.soft_labels.estimate import fill_soft_labels
-from consilience.soft_labels.methods import spread_out
+from consilience.soft_labels.agreement import agreement_temperatures, divide_by_temperatures
+from consilience.soft_labels.estimate import fill_soft_labels, rows_to_compare
 from consilience.soft_labels.neighbours import N_NEIGHBORS, average_over_neighbours
-from consilience.soft_labels.solver import rows_to_compare
-from consilience.soft_labels.teacher_temperatures import agreement_temperatures, divide_by_temperatures
+from consilience.soft_labels.solvers import spread_out
 from consilience.students.classifier import Origin, StudentClassifier, timed
 from consilience.students.loaded import load
 from consilience.students.logistic import Logistic

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.scoring import ask as engine
 
 from consilience import InvalidInputError, LabelSpace, TeacherError, as_teacher
-from consilience.scoring import blocks, engine
-from consilience.scoring.store import ScoreStore
+from consilience.scoring import blocks
 from consilience.teachers import Function, Observed
 
 X = np.arange(20.0).reshape(10, 2)
@@ -47,31 +47,6 @@ def teachers() -> list[Any]:
 
 def space_of(sources: list[Any]) -> LabelSpace:
     return LabelSpace([t.classes for t in sources], names=[t.name for t in sources], disconnected="ignore")
-
-
-@pytest.mark.parametrize("batch_size", [1, 3, 10, 99])
-def test_blocks_stand_side_by_side_whatever_the_batches(batch_size: int) -> None:
-    sources = teachers()
-    packed = score(sources, space_of(sources), X, batch_size=batch_size)
-    np.testing.assert_array_equal(packed, np.hstack([rising(X), falling(X)]))
-
-
-def test_precomputed_outputs_are_asked_once_with_all_rows() -> None:
-    given = np.random.default_rng(0).normal(size=(10, 2)).astype(np.float32)
-    sources = [as_teacher(given, ["a", "b"], output="logits"), *teachers()]
-    packed = score(sources, space_of(sources), X, batch_size=3)
-    np.testing.assert_array_equal(packed[:, :2], given)
-
-
-def test_progress_counts_rows_over_all_teachers() -> None:
-    calls: list[tuple[str, int, int]] = []
-    score(teachers(), space_of(teachers()), X, batch_size=5, progress=lambda *call: calls.append(call))
-    assert sorted(set(calls)) == [("scoring", done, 20) for done in (5, 10, 15, 20)]
-    assert calls == sorted(calls)
-
-
-def test_no_rows() -> None:
-    assert score(teachers(), space_of(teachers()), X[:0]).shape == (0, 5)
 
 
 class Careless:
@@ -156,21 +131,6 @@ def test_a_pass_that_gives_both_is_preferred() -> None:
     seen = observe(Both(np.zeros((10, 2))), X)
     assert asked == ["observe"]
     np.testing.assert_array_equal(seen.embeddings, np.ones((10, 3)))
-
-
-@pytest.mark.parametrize("batch_size", [0, -1, 2.5, "all"])
-def test_a_batch_has_at_least_a_row(batch_size: Any) -> None:
-    teacher = as_teacher(lambda rows: rows, ["a", "b"], output="logits")
-    with pytest.raises(InvalidInputError, match=r"rows_per_call=.* must be a whole number of at least 1"):
-        observe(teacher, np.ones((4, 2)), batch_size=batch_size)
-
-
-def test_a_store_may_be_given_by_its_folder(tmp_path: Path) -> None:
-    teacher = Function(lambda rows: rows, ["a", "b"], output="logits", fingerprint="v1")
-    observe(teacher, np.ones((4, 2)), store=str(tmp_path / "scores"))
-    assert ScoreStore(tmp_path / "scores").size > 0
-    with pytest.raises(InvalidInputError, match="must be a folder, a ScoreStore or None"):
-        observe(teacher, np.ones((4, 2)), store=3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rows", [dict.fromkeys(range(10)), set(range(10))], ids=["dict", "set"])

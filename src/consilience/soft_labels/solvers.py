@@ -1,4 +1,4 @@
-"""The paper's methods: each solves one row after the other."""
+"""How methods are solved: the paper's row by row, and ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.exceptions import ConvergenceWarning, warn
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.unify.cross_entropy import ce_logits
 from consilience.kernels.unify.factorisation import (
@@ -20,6 +19,7 @@ from consilience.kernels.unify.factorisation import (
 )
 from consilience.kernels.unify.off_set import off_set_logits
 from consilience.kernels.unify.packed import Layout, sd, softmax_by_component
+from consilience.kernels.unify.ranks import add_smallest_shifts
 from consilience.labels.space import connected_by_pattern
 from consilience.methods import Method
 
@@ -113,34 +113,27 @@ def find_groups(logits: Floats, layout: Layout) -> Groups:
     return Groups(component, of_row, answered)
 
 
-@dataclass
-class Lateness:
-    """How many rows stopped before their tolerance."""
+def rank_logits(z: Floats, layout: Layout) -> tuple[Floats, Groups]:
+    """Return unified logits (k, L) of scores by rank, and which classes are connected.
 
-    n_late: int = 0
-    worst: float = 0.0
-    rows: int = 0
+    They minimise the sum of (u_l + c_i - z_il)^2, as in mf-lf. Where teachers fall into groups that share no
+    class, the shifts c are the smallest possible. So groups are compared through their ranks.
 
-    def count(self, reached: Floats | None, tol: float, rows: int) -> None:
-        """Add what the stopping rule reached (k,) in some rows."""
-        self.rows += rows
-        if reached is not None:
-            self.n_late += int((~(reached <= tol)).sum())
-            self.worst = max(self.worst, float(reached.max(initial=0.0)))
+    Parameters
+    ----------
+    z : (k, m) array
+        What `rank_scores` returns.
+    layout : Layout
+    """
+    U, groups = mf_lf_logits(z, layout, 1.0), find_groups(z, layout)
+    add_smallest_shifts(z, layout, groups.component, groups.pattern, U)
+    return U, groups
 
-    def warn(self, method: Any) -> None:
-        """Warn if any row was late."""
-        if self.n_late:
-            solver = method.name if method.name in SOLVERS else "ce"  # auto's
-            warn(
-                ConvergenceWarning(
-                    f"{solver} stopped at {{argument}} in {self.n_late} of {self.rows} rows, with a "
-                    f"{SOLVERS[solver].reached} of up to {self.worst:.1e} (tol {method.tol:.1e}). "
-                    "Raise it, or tol.",
-                    argument="max_iter",
-                    value=method.max_iter,
-                )
-            )
+
+def estimate_by_ranks(z: Floats, layout: Layout, temperature: float) -> Floats:
+    """Return soft labels (k, L). A class about which nobody answers has mass 1 / L, as everywhere."""
+    U, groups = rank_logits(z, layout)
+    return softmax_by_component(U / temperature, groups.answered_as_one, groups.pattern)
 
 
 def spread_out(rows: Ints, most: int) -> Ints:

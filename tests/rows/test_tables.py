@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from consilience import CollisionClassifier, CollisionClustering, InvalidInputError
-from consilience._tables import (
+from consilience.rows.tables import (
     as_values,
     column_names,
     column_values,

@@ -11,7 +11,7 @@ from scipy.special import softmax
 
 from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidInputError
 from consilience.labels import LabelSpace
-from consilience.soft_labels.teacher_temperatures import (
+from consilience.soft_labels.agreement import (
     LEAST_ROWS,
     PRIOR,
     SURE,

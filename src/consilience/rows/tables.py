@@ -16,11 +16,10 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._dataset_rows import DatasetRows, is_dataset
-from consilience._images import is_pil_image, joined_images
-from consilience._optional import installed, require
+from consilience._optional import installed, is_instance_of, require
 from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
+from consilience.rows.images import is_pil_image, joined_images
 
 Kind = Literal["number", "truth", "time", "duration", "text", "empty", "other"]
 
@@ -47,11 +46,13 @@ def is_table(X: Any) -> bool:
 
 
 def as_values(X: Any) -> Any:
-    """Return rows in a form that we know: those of an Arrow table as a data frame, of a torch dataset as
-    `DatasetRows`, of a list of PIL images as pixels, and all else as it is.
+    """Return rows in a form that we know: those of an Arrow table as a data frame, of a torch dataset as they
+    are read, of a list of PIL images as pixels, and all else as it is.
     """
-    if is_dataset(X):
-        return DatasetRows(X)
+    if is_instance_of(X, "torch.utils.data", "Dataset"):
+        from consilience.rows.datasets import open_rows
+
+        return open_rows(X).all(None)
     if hasattr(X, "column_names") and hasattr(X, "schema") and not is_table(X):
         arrow = require("pyarrow", extra="tables", purpose="An Arrow table")
         return arrow.table(X).to_pandas() if installed("pandas") else from_arrow(arrow.table(X))
@@ -95,16 +96,14 @@ def column_names(X: Any, where: str = "X") -> NDArray[Any] | None:
     >>> column_names(np.eye(2)) is None
     True
     """
-    if not is_table(X):
-        return None
-    names = list(X.columns)
+    names = list(X.columns) if is_table(X) else []
     texts = [isinstance(name, str) for name in names]
     if not any(texts):
         return None
     if not all(texts):
-        other = names[texts.index(False)]
         raise InvalidInputError(
-            f"{where} has columns with names and without: {shorten(names, 5)}. {other!r} is no text. Give "
+            f"{where} has columns with names and without: {shorten(names, 5)}. "
+            f"{names[texts.index(False)]!r} is no text. Give "
             "every column a text as its name: X.columns = X.columns.astype(str)."
         )
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
@@ -124,33 +123,28 @@ def in_order(X: Any, names: Sequence[str] | NDArray[Any] | None, where: str = "X
     InvalidInputError
         Columns are missing, or there are others.
     """
-    if names is None:
+    found = None if names is None else column_names(X, where)
+    if names is None or (found is not None and found.tolist() == list(names)):
         return X
-    found = column_names(X, where)
     if found is None:
-        return _named(X, names)
-    wanted = list(names)
-    if found.tolist() == wanted:
-        return X
-    problem = name_problem(found.tolist(), wanted)
+        return _named(X, list(names))
+    problem = name_problem(found.tolist(), list(names))
     if problem:
         raise InvalidInputError(f"{where} {problem}")
-    return X[wanted]
+    return X[list(names)]
 
 
 def name_problem(found: Sequence[str], wanted: Sequence[str]) -> str:
     """Say which columns are missing or too many, and what to do; an empty text where all is well."""
-    known, given = set(wanted), set(found)
-    missing = [name for name in wanted if name not in given]
-    extra = [name for name in found if name not in known]
-    if not missing and not extra:
+    missing, extra = (
+        [name for name in some if name not in set(others)]
+        for some, others in ((wanted, found), (found, wanted))
+    )
+    told = [("lacks the", missing), ("has the unknown", extra)]
+    parts = [f"{verb} column{'s' if len(names) > 1 else ''} {quoted(names)}" for verb, names in told if names]
+    if not parts:
         return ""
-    parts = []
-    if missing:
-        parts.append(f"lacks the {'column' if len(missing) == 1 else 'columns'} {quoted(missing)}")
-    if extra:
-        parts.append(f"has the unknown {'column' if len(extra) == 1 else 'columns'} {quoted(extra)}")
-    remedy = "Drop what is unknown" if not missing else "Add or rename columns"
+    remedy = "Add or rename columns" if missing else "Drop what is unknown"
     return (
         f"{' and '.join(parts)}. The model was fitted on {counted(len(wanted), 'column')}: {quoted(wanted)}. "
         f"{remedy}; their order does not matter{separator_advice(found)}."
@@ -175,30 +169,29 @@ def quoted(names: Sequence[Any], most: int = 8) -> str:
     return listed if len(names) <= most else f"{listed} and {len(names) - most} more"
 
 
-def _named(X: Any, names: Sequence[str] | NDArray[Any]) -> Any:
+def _named(X: Any, names: list[str]) -> Any:
     """Return rows without names as a frame with these, so that no model warns that they are missing."""
     values = X.to_numpy() if is_table(X) else X
-    if not isinstance(values, np.ndarray):
+    if isinstance(X, list | tuple):
         try:
-            values = np.asarray(X) if isinstance(X, list | tuple) else None
+            values = np.asarray(X)
         except ValueError:  # rows that differ in length: the model complains
-            values = None
+            return X
     library: Any = next(filter(installed, ("pandas", "polars")), None)
-    if values is None or values.ndim != 2 or values.shape[1] != len(names) or library is None:
+    if not isinstance(values, np.ndarray) or values.shape[1:] != (len(names),) or library is None:
         return X
     if values.dtype.kind != "O":
-        return nw.from_numpy(values, list(names), backend=library).to_native()
+        return nw.from_numpy(values, names, backend=library).to_native()
     columns = {name: values[:, i].tolist() for i, name in enumerate(names)}
     return nw.from_dict(columns, backend=library).to_native()
 
 
 def is_numeric(X: Any) -> bool:
     """Tell whether all columns of a table are plain numbers, or all are booleans, missing ones aside."""
-    types = list(X.dtypes)
     if hasattr(X, "iloc"):
-        kinds = {kind.kind if isinstance(kind, np.dtype) else "?" for kind in types}
+        kinds = {kind.kind if isinstance(kind, np.dtype) else "?" for kind in X.dtypes}
     else:
-        kinds = {"f" if kind.is_numeric() else "?" for kind in types}
+        kinds = {"f" if kind.is_numeric() else "?" for kind in X.dtypes}
     return kinds <= set("iuf") or kinds == {"b"}
 
 
@@ -215,22 +208,13 @@ def kind_of(column: Any) -> Kind:
         return "number"
     if dtype in (nw.Object, nw.Unknown, nw.String) and series.is_null().all():
         return "empty"
-    for types, kind in _KINDS:
-        if isinstance(dtype, types):
-            return kind
     if dtype not in (nw.Object, nw.Unknown):  # narwhals does not know every time zone of pandas
-        return "other"
+        return next((kind for types, kind in _KINDS if isinstance(dtype, types)), "other")
     cells = series.filter(~series.is_null()).to_list()
-    found: set[Kind] = {
-        next((kind for types, kind in _CELLS if isinstance(cell, types)), "other") for cell in cells
-    }
+    found = {next((kind for types, kind in _CELLS if isinstance(cell, types)), "other") for cell in cells}
     if len(found) > 1:
         return "text" if found <= {"text", "truth", "number"} else "other"
     return found.pop()
-
-
-def _cell_kind(cell: object) -> Kind:
-    return next((kind for types, kind in _CELLS if isinstance(cell, types)), "other")
 
 
 def number_advice(X: Any) -> str:
@@ -239,12 +223,8 @@ def number_advice(X: Any) -> str:
         return ""
     columns = zip(X.columns, columns_of(X), strict=True)
     names = [name for name, column in columns if kind_of(column) not in ("number", "truth")]
-    if not names:
-        return ""
-    return (
-        f" These columns hold no numbers: {quoted(names)}. Encode them first, or use SoftLabelClassifier, "
-        "whose students encode them."
-    )
+    advice = "Encode them first, or use SoftLabelClassifier, whose students encode them."
+    return f" These columns hold no numbers: {quoted(names)}. {advice}" if names else ""
 
 
 def plain_values(column: Any) -> NDArray[Any] | None:
@@ -261,7 +241,7 @@ def plain_values(column: Any) -> NDArray[Any] | None:
 def read_numbers(column: Any, name: Any) -> NDArray[np.float64]:
     """Return a column of numbers, booleans or durations (in seconds) as floats; NaN where one is missing."""
     series = nw.from_native(column, series_only=True)
-    if kind_of(series) == "duration" and series.dtype != nw.Object:
+    if isinstance(series.dtype, nw.Duration):
         return np.asarray(series.dt.total_nanoseconds().cast(nw.Float64).to_numpy() / 1e9)
     if series.dtype.is_numeric() or series.dtype == nw.Boolean:
         return _finite(np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64), name)
@@ -321,13 +301,13 @@ def read_texts(column: Any, name: Any) -> NDArray[Any]:
     """Return a column as texts; an empty one where it is missing."""
     series = nw.from_native(column, series_only=True)
     texts: dict[Any, str] = {}
-    values, missing = series.to_list(), series.is_null().to_numpy()
+    values, missing = [*series.to_list(), ""], series.is_null().to_numpy()
     for i in np.flatnonzero(~missing):
-        if not isinstance(values[i], numbers.Number | str | np.bool_ | datetime.date):
-            kind = type(values[i]).__name__
-            raise InvalidInputError(f"Column {name!r} holds {kind} objects; expected texts.")
-        values[i] = texts.get(values[i]) or texts.setdefault(values[i], _text(values[i]))
-    found = np.array([*values, ""], dtype=object)[:-1]
+        value = values[i]
+        if not isinstance(value, numbers.Number | str | np.bool_ | datetime.date):
+            raise InvalidInputError(f"Column {name!r} holds {type(value).__name__} objects; expected texts.")
+        values[i] = texts.get(value) or texts.setdefault(value, _text(value))
+    found = np.array(values, dtype=object)[:-1]
     found[missing] = ""
     return found
 

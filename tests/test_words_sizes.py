@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from consilience import InvalidInputError
-from consilience._sizes import parse_size, size_text
+from consilience._words import parse_size, size_text
 
 
 @pytest.mark.parametrize(

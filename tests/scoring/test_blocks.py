@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.scoring.ask import score, score_blocks
 
 from consilience import as_teacher
 from consilience.exceptions import TeacherError
@@ -17,9 +18,7 @@ from consilience.labels import LabelSpace
 from consilience.rows import HeldRows
 from consilience.run import Run
 from consilience.scoring import Asked
-from consilience.scoring.engine import score
 from consilience.scoring.store import as_store
-from consilience.scoring.stream import score_blocks
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(200, 4))
@@ -107,13 +106,6 @@ def test_rows_in_the_store_are_not_asked_again(rows: Any, tmp_path: Path) -> Non
     found = score([as_teacher(memory)], ONE, rows, store=store)  # in memory: what a stream stored will do
     assert (len(first.asked), again.asked, memory.asked) == (len(rows), [], [])
     np.testing.assert_array_equal(found, (rows @ W).astype(np.float32))
-
-
-def test_what_rows_in_memory_stored_will_do(tmp_path: Path) -> None:
-    score([as_teacher(Linear())], ONE, X, store=as_store(tmp_path))
-    again = Linear()
-    streamed([as_teacher(again)], ONE, store=as_store(tmp_path))
-    assert again.asked == []
 
 
 @pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt()])
@@ -231,8 +223,8 @@ from consilience import as_teacher
 from consilience.labels import LabelSpace
 from consilience.rows import HeldRows
 from consilience.rows import rows as blocks
-from consilience.scoring.store import as_store
-from consilience.scoring.stream import score_blocks
+from consilience.run import Run
+from consilience.scoring import score_blocks
 
 blocks.BLOCK_ROWS = 32
 log, store, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
@@ -247,7 +239,7 @@ class Slow:
         return np.column_stack([X[:, 0], -X[:, 0]])
 
 rows, space = HeldRows(np.arange(200.0)[:, None]), LabelSpace([["a", "b"]])
-for _ in score_blocks([as_teacher(Slow())], space, rows, batch_size=4, store=as_store(store)):
+for _ in score_blocks([as_teacher(Slow())], space, rows, Run(rows_per_call=4, cache=store)):
     pass
 """
 

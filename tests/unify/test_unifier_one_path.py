@@ -21,7 +21,7 @@ from sklearn.naive_bayes import MultinomialNB
 
 from consilience import Run, Unifier, as_teacher, load, methods, students
 from consilience.exceptions import CoverageWarning, DisconnectedWarning, InvalidInputError, TeacherError
-from consilience.soft_labels import solver
+from consilience.soft_labels import estimate as solver
 from consilience.unify import unifier
 
 TINY = "50KB"
