@@ -274,4 +274,4 @@ def _read_channels(name: str, value: Any, channels: int) -> tuple[float, ...] | 
             argument=name,
             value=value,
         )
-    return tuple(check_number(name, one, above=0 if name == "std" else None) for one in given)
+    return tuple(check_number(name, one, above=0 if name == "std" else -math.inf) for one in given)

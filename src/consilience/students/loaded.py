@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from consilience.rows.tables import columns_of, is_table, name_problem, quoted, read_texts
 from consilience._validation import check_count, take_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
@@ -22,6 +21,7 @@ from consilience.files.readers import column_titles, writing
 from consilience.kernels.arrays import Floats
 from consilience.rows import Rows
 from consilience.rows.files import ImageRows, files_of, open_files
+from consilience.rows.tables import columns_of, is_table, name_problem, quoted, read_texts
 from consilience.run import Progress, silent
 from consilience.students.classifier import FittedClassifier
 from consilience.teachers import Teacher, as_teacher
