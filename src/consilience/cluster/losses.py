@@ -181,7 +181,7 @@ def _own(problem: Problem, loss: Own) -> ClusteringLoss:
         except (TypeError, ValueError) as error:
             raise InvalidInputError(
                 f"The loss returned a {type(out).__name__}; expected three: the value, its gradient by proba "
-                f"and its gradient by mean_proba, each {S.shape}, or 0.0 if it does not depend on one ({error})."
+                f"and its gradient by mean_proba, each {S.shape}, or 0.0 if it depends not on one ({error})."
             ) from error
         if not (np.isfinite(value) and np.isfinite(slopes).all()):
             raise InvalidInputError(

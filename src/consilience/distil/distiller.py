@@ -223,10 +223,10 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
             return WEIGHTS[student.scores], LABELLED_SHARE
         return (UNCHECKED_WEIGHT,), 1.0
 
-    def _student_temperature(self) -> float:
+    def student_temperature(self) -> float:
         return 1.0
 
-    def _origin(self) -> Origin:
+    def origin(self) -> Origin:
         loss = self.resolved("loss")
         about = {
             "loss": loss.name,

@@ -70,7 +70,6 @@ class Network(Student, NetworkOptions):
     """
 
     scores = "logits"
-    takes_sparse = False
 
     def fit(
         self,
