@@ -107,9 +107,7 @@ def test_files_that_are_no_json_object(text: str, tmp_path: Path) -> None:
 def test_only_regular_files_are_cards(tmp_path: Path) -> None:
     real = put(tmp_path / "real.json", GOOD)
     (tmp_path / "link.card.json").symlink_to(real)
-    (tmp_path / "lost.card.json").symlink_to(
-        tmp_path / "gone.json"
-    )  # which is no missing card
+    (tmp_path / "lost.card.json").symlink_to(tmp_path / "gone.json")  # which is no missing card
     (tmp_path / "dir.card.json").mkdir()
     os.mkfifo(tmp_path / "pipe.card.json")  # opening it would wait for ever
     for name in ("link", "lost", "dir", "pipe"):

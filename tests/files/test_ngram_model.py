@@ -85,18 +85,6 @@ def test_where_it_cannot_be_written(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["folder.npz"]
 
 
-@pytest.mark.parametrize(
-    ("changed", "says"), [({"details": {"a": object()}}, "not plain JSON"), ({"description": 5}, "be a text")]
-)
-def test_a_card_that_cannot_be_written_leaves_the_model_before(
-    saved: Path, changed: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(InvalidInputError, match=says):
-        write_model(saved, model(30), **{"description": "", "details": {}, **changed})
-    assert Ngrams.load(saved).n_buckets == 20
-    assert sorted(os.listdir(saved.parent)) == ["model.card.json", "model.npz"]
-
-
 def test_a_changed_file_is_told_by_its_card(saved: Path) -> None:
     data = bytearray(saved.read_bytes())
     data[300] ^= 1

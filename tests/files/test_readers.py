@@ -56,20 +56,6 @@ def test_classes_from_files(tmp_path: Path) -> None:
     assert parsed == {"a": ["cat", "dog"], "b": ["1", "2"], "c": [1, 2]}
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "q.npy"
-    path.write_bytes(b"old")
-
-    def fail(*_: object, **__: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(np, "save", fail)
-    with pytest.raises(OSError, match="disk full"):
-        readers.write_soft_labels(path, np.ones((1, 1)), np.array(["a"]))
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "aliases.json"
     path.write_text('{"auto": "car", "auto": "truck"}')

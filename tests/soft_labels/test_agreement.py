@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidInputError
+from consilience.exceptions import ConvergenceWarning, CoverageWarning
 from consilience.labels import LabelSpace
 from consilience.soft_labels.agreement import (
     LEAST_ROWS,
@@ -42,16 +42,6 @@ def test_a_factor_of_the_logits_is_a_factor_of_the_temperature(exponents: list[f
     scaled = divide_by_temperatures(logits, 1 / factors, space)
     T = agreement_temperatures(logits, space)
     np.testing.assert_allclose(agreement_temperatures(scaled, space), factors * T, rtol=1e-6)
-
-
-@bounded
-@given(order=st.permutations(range(4)))
-def test_the_order_of_teachers_does_not_matter(order: list[int]) -> None:
-    logits, _ = noisy_teachers()
-    space, moved = LabelSpace(LISTS), LabelSpace([LISTS[i] for i in order])
-    T = agreement_temperatures(logits, space)
-    other = np.hstack([logits[:, space.block(i)] for i in order])
-    np.testing.assert_allclose(agreement_temperatures(other, moved), T[order], rtol=1e-6)
 
 
 def test_names_and_order_of_classes_and_rows_do_not_matter() -> None:
@@ -169,27 +159,3 @@ def test_teachers_that_say_nothing_keep_one_without_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert agreement_temperatures(constant, space)[4:].tolist() == [1.0, 1.0]
-
-
-def test_a_sample_of_the_rows_is_enough_and_progress_is_told() -> None:
-    logits, _ = noisy_teachers(rows=3000)
-    space, told = LabelSpace(LISTS), []
-    T = agreement_temperatures(logits, space)
-    sample = agreement_temperatures(
-        logits, space, max_rows=1000, rounds=2, progress=lambda *event: told.append(event)
-    )
-    np.testing.assert_allclose(sample, T, rtol=0.25)
-    assert (sample != T).any()
-    assert told == [("calibration", done, 8) for done in range(1, 9)]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"rounds": 0}, "rounds=0 must be a whole number"), ({"max_rows": 1.5}, "max_rows=1.5 must be a whole")],
-)
-def test_wrong_options_are_refused(options: dict[str, float], message: str) -> None:
-    logits, _ = noisy_teachers()
-    with pytest.raises(InvalidInputError, match=message):
-        agreement_temperatures(logits, LabelSpace(LISTS), **options)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match=r"logits have shape .*; expected \(n, 17\)"):
-        agreement_temperatures(logits[:, 1:], LabelSpace(LISTS))

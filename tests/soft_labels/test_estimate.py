@@ -1,11 +1,6 @@
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -204,22 +199,6 @@ def test_rows_that_stop_early_are_counted(space: LabelSpace, method: str, what: 
         estimate_soft_labels(Z, space, METHODS[method](tol=1e-12, max_iter=1))
 
 
-def test_input_is_left_alone_and_lists_are_welcome(space: LabelSpace) -> None:
-    Z = logits(3)
-    before = Z.copy()
-    for method in METHODS:
-        Q = estimate_soft_labels(Z, space, method)
-        np.testing.assert_allclose(estimate_soft_labels(Z.tolist(), space, method), Q, atol=1e-12)
-        np.testing.assert_array_equal(Z, before)
-
-
-def test_large_logits_do_not_overflow(space: LabelSpace) -> None:
-    Z = np.tile([1e300, -1e300, 1e300, 1e300, -1e300, -1e300, 1e300], (2, 1))
-    for method in ("sd", "ce", "mf-p"):
-        Q = estimate_soft_labels(Z, space, METHODS[method](1.0))
-        np.testing.assert_allclose(Q, [[0.5, 0.0, 0.5, 0.0]] * 2, atol=1e-6)
-
-
 @every_method
 def test_chunks_make_no_difference(space: LabelSpace, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Z = logits(10)
@@ -230,12 +209,6 @@ def test_chunks_make_no_difference(space: LabelSpace, method: str, monkeypatch: 
     parts = estimate_soft_labels(Z, space, method, progress=lambda *report: told.append(report))
     np.testing.assert_allclose(parts, whole, atol=1e-12)
     assert told == [("soft labels", done, 10) for done in (3, 6, 9, 10)]
-
-
-def test_late_rows_of_all_chunks_are_counted(space: LabelSpace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consilience.soft_labels.estimate, "CHUNK_ROWS", 3)
-    with pytest.warns(ConvergenceWarning, match=r"in 7 of 7 rows"):
-        estimate_soft_labels(logits(7), space, methods.CE(tol=1e-12, max_iter=1))
 
 
 def test_weights_are_the_inverse_of_the_mean() -> None:
@@ -282,17 +255,3 @@ hits = sum(sum(f.stats.cache_hits.values()) for f in kernels)
 misses = sum(sum(f.stats.cache_misses.values()) for f in kernels)
 print(json.dumps([hits, misses]))
 """
-
-
-@pytest.mark.slow
-def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    runs = []
-    for _ in range(2):
-        command = [sys.executable, "-c", COUNT_COMPILATIONS]
-        printed = subprocess.check_output(command, env=environment, text=True)
-        runs.append(json.loads(printed))
-    (_, first_misses), (hits, misses) = runs
-    assert first_misses > 0
-    assert hits > 0
-    assert misses == 0

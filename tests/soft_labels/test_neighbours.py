@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import cohen_kappa_score
 from sklearn.neighbors import NearestNeighbors
 
-from consilience import InvalidInputError, Run, Unifier, as_teacher, estimate_soft_labels, methods, students
+from consilience import InvalidInputError, Run, Unifier, as_teacher, methods, students
 from consilience.rows import as_rows
 from consilience.soft_labels import estimate as solver
 from consilience.soft_labels import neighbours
@@ -93,12 +93,6 @@ def test_the_agreement_is_cohens_kappa(seed: int) -> None:
     assert neighbours._agreement(Q, near) == pytest.approx(cohen_kappa_score(*pairs(Q, near)))
 
 
-def test_the_weight_grows_with_the_agreement(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kappa, weight in ((-0.1, 0.0), (0.2, 0.0), (0.35, 0.25), (0.5, 0.5), (1.0, 0.5)):
-        monkeypatch.setattr(neighbours, "_agreement", lambda *_, kappa=kappa: kappa)
-        assert neighbours.neighbour_weight(np.eye(2), np.zeros((2, 1), np.int32)) == pytest.approx(weight)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_without_structure_are_left_alone(seed: int) -> None:
     _, Q = blobs(seed)
@@ -120,22 +114,6 @@ def test_a_column_in_small_units_does_not_decide_who_is_near(seed: int) -> None:
     noise = 1e4 * np.random.default_rng(seed).normal(size=(len(X), 1))
     plain = average(X, Q, 7)[1]
     assert average(np.hstack([X, noise]), Q, 7)[1] > 0.8 * plain > 0
-
-
-def test_the_order_of_rows_does_not_matter() -> None:
-    X, Q = blobs(1)
-    order = np.random.default_rng(0).permutation(len(X))
-    straight = average(X, Q, 7)[0]
-    shuffled = average(X[order], Q[order], 7)[0]
-    np.testing.assert_allclose(shuffled, straight[order], rtol=1e-9)
-
-
-def test_ties_do_not_hang_on_the_layout_of_an_array() -> None:
-    X, Q = blobs(1)
-    coarse = X.round()  # many rows are equally far
-    expected = average(coarse, Q, 7)[0]
-    found = average(np.asfortranarray(coarse), Q, 7)[0]
-    np.testing.assert_array_equal(found, expected)
 
 
 def test_a_class_of_few_rows_has_few_neighbours() -> None:
@@ -165,21 +143,6 @@ def test_rows_without_distances_are_left_alone_or_refused(name: str) -> None:
     np.testing.assert_array_equal(found, Q)
     with pytest.raises(InvalidInputError, match=r"n_neighbors=7 compares rows by distance.*n_neighbors=0"):
         average(X, Q, 7)
-
-
-@pytest.mark.parametrize("shape", [(240, 5), (240, 5, 1), (240, 1, 5)])
-def test_images_are_compared_by_their_pixels(shape: tuple[int, ...]) -> None:
-    X, Q = blobs(3)
-    pixels = np.clip(10 * X + 128, 0, 255).astype(np.uint8)
-    found, weight = average(pixels.reshape(shape), Q, 7)
-    assert weight > 0.4
-    np.testing.assert_array_equal(found, average(pixels, Q, 7)[0])
-
-
-def test_large_numbers_with_small_differences_keep_them() -> None:
-    X, Q = blobs(3)
-    near, far = (average(rows, Q, 7)[1] for rows in (X, X + 1e9))
-    assert far == pytest.approx(near, rel=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -223,28 +186,6 @@ def test_the_default_is_for_what_was_measured(
     for memory in (None, "20KB"):  # it does not hang on how much fits
         unifier = Unifier(teachers, student, method, run=Run(memory=memory))
         assert (unifier.make_estimate(X).neighbor_weight > 0) == wanted
-
-
-def test_trees_learn_the_labels_of_each_row_alone(two_sites: Any) -> None:
-    X, _, teachers = two_sites
-    exact = [as_teacher(teacher) for teacher in teachers]
-    for teacher in exact:
-        teacher.smoothing = 0.0
-    unifier = Unifier(exact, "forest")
-    space = unifier.label_space()
-    Q = estimate_soft_labels(unifier.score_teachers(X), space, "auto")
-    np.testing.assert_allclose(unifier.estimate(X), Q, atol=1e-7)
-
-
-def test_known_labels_stay_and_reach_their_neighbours(two_sites: Any) -> None:
-    X, y, teachers = two_sites
-    known = [label if i % 3 == 0 else None for i, label in enumerate(y)]
-    unifier = Unifier(teachers, "logistic")
-    Q, free = unifier.estimate(X, known), unifier.estimate(X)
-    np.testing.assert_array_equal(Q[::3], np.eye(K)[y[::3]])
-    others = np.arange(len(y)) % 3 > 0
-    right = np.arange(len(y)), y
-    assert Q[right][others].mean() > free[right][others].mean()
 
 
 def test_rows_on_which_nobody_answers_take_no_part() -> None:

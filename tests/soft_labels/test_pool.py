@@ -85,15 +85,6 @@ def test_the_pool_is_as_sure_as_the_ranks() -> None:
     assert estimate_soft_labels(logits, space, "auto").max(axis=1).mean() == pytest.approx(ranks, abs=1e-6)
 
 
-@pytest.mark.parametrize("rows", [10, 600])  # with few rows all estimates have weight
-def test_a_temperature_softens_the_pool(rows: int) -> None:
-    space, logits, _ = crowd(SETS, 0, rows=rows)
-    plain = estimate_soft_labels(logits, space, "auto")
-    soft = estimate_soft_labels(logits, space, methods.Auto(temperature=2.0))
-    expected = np.sqrt(plain) / np.sqrt(plain).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(soft, expected, atol=1e-9)
-
-
 @pytest.mark.parametrize("sets", [SETS, DISJOINT])
 def test_new_rows_are_labelled_as_among_the_reference(sets: list[list[int]]) -> None:
     space, logits, _ = crowd(sets, 1, scales=(0.5, 2.0), rows=2000)
@@ -129,20 +120,6 @@ def test_a_reference_ranks_every_teacher_that_answers(method: str) -> None:
     np.testing.assert_allclose(Q, estimate_soft_labels(silent, space, method)[:5], atol=1e-9)
     nothing = np.full_like(logits, np.nan)
     np.testing.assert_allclose(estimate_soft_labels(nothing, space, method, reference=nothing), 1 / 6)
-
-
-def test_a_reference_must_not_overflow_either() -> None:
-    space, logits, _ = crowd(SETS, 0, rows=30)
-    with pytest.raises(InvalidInputError, match=r"^reference logits reach 1e"):
-        estimate_soft_labels(logits, space, "auto", reference=np.full_like(logits, 1e305))
-
-
-def test_rows_that_one_teacher_answers_are_pooled_like_their_reference() -> None:
-    """The pool is that of the reference, whoever answers on the few rows that are to be labelled."""
-    space, logits, _ = crowd(SETS, 5, scales=(0.5, 2.0))
-    logits[:4, space.offsets[1] :] = np.nan
-    few = estimate_soft_labels(logits[:4], space, "auto", reference=logits)
-    np.testing.assert_allclose(few, estimate_soft_labels(logits, space, "auto")[:4], atol=1e-9)
 
 
 def test_between_groups_the_ranks_decide() -> None:
@@ -191,16 +168,6 @@ def test_one_huge_row_overflows_nothing() -> None:
     with np.errstate(over="raise", invalid="raise"):
         Q = estimate_soft_labels(logits, space, "auto")
     np.testing.assert_allclose(Q.sum(axis=1), 1.0)
-
-
-def test_rows_without_answers_choose_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pooling, "MOST_ROWS", 100)
-    space, logits, _ = crowd(SETS, 0, scales=(0.3, 3.0), rows=80)
-    padded = np.vstack([np.full((300, space.n_columns), np.nan), logits])
-    found = [SoftLabelSolver(z, space, Auto()) for z in (logits, padded)]
-    labels = [solver.solve(logits)[0] for solver in found]
-    np.testing.assert_allclose(labels[1], labels[0], atol=1e-9)
-    assert found[1].weights == pytest.approx(found[0].weights)
 
 
 def test_a_single_teacher_is_taken_at_its_word() -> None:

@@ -43,7 +43,6 @@ from consilience.exceptions import NotFittedError
 from consilience.files.card import read_card
 from consilience.files.export import OPSET
 from consilience.methods import METHODS
-from consilience.soft_labels.agreement import agreement_temperatures
 from consilience.students import Network
 from consilience.teachers import Onnx
 
@@ -171,14 +170,6 @@ def test_balancing_leaves_the_mean_weight_of_a_row_at_one(digits: Any) -> None:
     np.testing.assert_allclose(masses, len(digits["X"]))
 
 
-def test_balancing_changes_the_student(digits: Any) -> None:
-    for student in ("logistic", quick()):
-        balanced = Unifier(digits["teachers"], student, "sd", random_state=0).fit(digits["X"])
-        plain = Unifier(digits["teachers"], student, "sd", balance=False, random_state=0).fit(digits["X"])
-        share = [u.predict_proba(digits["X"]).mean(axis=0).std() for u in (balanced, plain)]
-        assert share[0] < share[1]
-
-
 @pytest.mark.parametrize("student", ["logistic", "torch"])
 def test_the_collision_loss_decides_where_soft_labels_do_not(student: str, digits: Any) -> None:
     """It learns all classes, and its student collides more often with the soft labels."""
@@ -237,17 +228,6 @@ def test_calibration_undoes_boasting(off_set: bool, digits: Any) -> None:
     assert np.abs(unifier.estimate(digits["X"], logits=boast(logits, digits)) - honest).max() > 0.1
 
 
-def test_a_fit_keeps_the_temperatures_of_the_teachers(digits: Any) -> None:
-    unifier = Unifier(digits["teachers"], "logistic", method=methods.Auto(teacher_temperatures="agreement"))
-    logits = unifier.score_teachers(digits["X"])
-    temperatures = agreement_temperatures(logits, unifier.label_space())
-    np.testing.assert_allclose(unifier.fit(digits["X"], logits=logits).temperatures_, temperatures)
-    unifier.fit(digits["X"], logits=boast(logits, digits))
-    np.testing.assert_allclose(unifier.temperatures_, temperatures * [1.0, 5.0, 0.2], rtol=1e-6)
-    unifier.set_params(method__teacher_temperatures=None).fit(digits["X"], logits=logits)
-    assert unifier.temperatures_.tolist() == [1.0, 1.0, 1.0]
-
-
 @pytest.mark.parametrize("train", ["estimate", "backprop"])
 def test_a_student_learns_from_calibrated_teachers(train: Any, digits: Any, tmp_path: Path) -> None:
     method = methods.CE(off_set=train == "estimate", teacher_temperatures="agreement")
@@ -262,15 +242,6 @@ def test_a_student_learns_from_calibrated_teachers(train: Any, digits: Any, tmp_
     details = read_card(tmp_path / "unified.card.json").details
     assert details["teacher_temperatures"] == "agreement"
     assert details.get("off_set") == ("True" if train == "estimate" else None)
-
-
-def test_off_set_weighting_is_that_of_estimate_soft_labels(digits: Any) -> None:
-    unifier = Unifier(exact(digits), method=methods.CE(off_set=True))
-    logits = unifier.score_teachers(digits["X"])
-    Q = unifier.estimate(digits["X"], logits=logits)
-    space = unifier.label_space()
-    np.testing.assert_allclose(Q, estimate_soft_labels(logits, space, methods.CE(off_set=True)), atol=1e-7)
-    assert np.abs(Q - estimate_soft_labels(logits, space, "ce")).max() > 0.01
 
 
 def test_self_labelling_keeps_known_labels_and_leaves_out_rows_nobody_speaks_of(digits: Any) -> None:
@@ -298,14 +269,6 @@ def test_known_labels_are_pinned(missing: Any, digits: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["ce", "mf-p", "mf-lv", "mf-lf"])
-def test_known_labels_outweigh_wrong_teachers_in_backprop(method: Any, digits: Any) -> None:
-    flat = [as_teacher(lambda X: np.zeros((len(X), 3)), ["zero", "one", "two"], "flat", output="logits")]
-    flat.append(as_teacher(lambda X: np.zeros((len(X), 3)), ["two", "three", "four"], "b", output="logits"))
-    unified = Unifier(flat, quick(train="backprop"), method, random_state=3).fit(digits["X"], digits["y"])
-    assert unified.score(digits["X_test"], digits["y_test"]) > 0.75
-
-
-@pytest.mark.parametrize("method", ["ce", "mf-p", "mf-lv", "mf-lf"])
 def test_known_labels_silence_loud_wrong_teachers_in_backprop(method: Any, digits: Any) -> None:
     """The teachers are as sure of a wrong class as they can be, on every row."""
     wrong = {"zero": "one", "one": "two", "two": "three", "three": "four", "four": "zero"}
@@ -320,16 +283,6 @@ def test_known_labels_silence_loud_wrong_teachers_in_backprop(method: Any, digit
     unified = Unifier(loud, quick(train="backprop"), method, random_state=3).fit(digits["X"], digits["y"])
     assert unified.score(digits["X_test"], digits["y_test"]) > 0.75
     assert unified.predict_proba(digits["X"]).max(axis=1).mean() > 0.9  # a known label is nearly certain
-
-
-def test_integer_classes_and_labels_as_floats(digits: Any) -> None:
-    code = {name: i for i, name in enumerate(NAMES)}
-    teachers = [as_teacher(t, [code[c] for c in t.classes_]) for t in digits["teachers"]]
-    y = np.full(len(digits["X"]), np.nan)
-    y[:50] = [code[name] for name in digits["y"][:50]]
-    unified = Unifier(teachers, "logistic").fit(digits["X"], y)
-    assert unified.classes_.tolist() == [0, 1, 2, 3, 4]
-    assert (unified.soft_labels_[:50].argmax(axis=1) == y[:50]).all()
 
 
 def test_aliases_join_classes_and_are_understood_in_y(digits: Any) -> None:
@@ -469,21 +422,6 @@ def test_a_student_that_missed_a_class_saves_all_columns(digits: Any, tmp_path: 
     np.testing.assert_allclose(softmax(teacher.predict_logits(digits["X_test"]), axis=1), proba, atol=1e-5)
 
 
-def test_a_unified_model_can_be_unified_again(digits: Any, tmp_path: Path) -> None:
-    first = Unifier(digits["teachers"][:2], "logistic", random_state=0).fit(digits["X"])
-    path = first.save(tmp_path / "first.onnx")
-    again = Unifier([path, digits["teachers"][2]], "logistic", random_state=0).fit(digits["X"])
-    assert again.score(digits["X_test"], digits["y_test"]) > 0.8
-
-
-def test_save_checks_where_it_writes(digits: Any, tmp_path: Path) -> None:
-    unified = Unifier(digits["teachers"], "logistic").fit(digits["X"])
-    with pytest.raises(InvalidInputError, match=r"ends in \.onnx"):
-        unified.save(tmp_path / "unified.pkl")
-    with pytest.raises(InvalidInputError, match="does not exist"):
-        unified.save(tmp_path / "nowhere" / "unified.onnx")
-
-
 def test_progress_tells_of_every_step(digits: Any) -> None:
     seen: dict[str, tuple[int, int]] = {}
 
@@ -596,23 +534,6 @@ def test_a_users_module_is_not_trained_in_place(digits: Any) -> None:
     before = [p.detach().clone() for p in module.parameters()]
     Unifier(digits["teachers"], module, random_state=0).fit(digits["X"])
     assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
-
-
-def test_data_frames_and_lists_pass_through(digits: Any) -> None:
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(digits["X"], columns=[f"p{i}" for i in range(64)])
-    unified = Unifier(
-        [as_teacher(lambda X: np.asarray(X)[:, :2], ["a", "b"], output="logits")], "logistic"
-    ).fit(frame)
-    assert unified.n_features_in_ == 64
-    words = ["short", "a long text"] * 50
-    counter = as_teacher(lambda X: np.array([[len(x), 8.0] for x in X]), ["long", "short"], output="logits")
-    from sklearn.feature_extraction.text import CountVectorizer
-    from sklearn.pipeline import make_pipeline
-
-    student = make_pipeline(CountVectorizer(analyzer="char"), LogisticRegression())
-    text = Unifier([counter], student).fit(words)
-    assert text.predict(["short", "a long text"]).tolist() == ["short", "long"]
 
 
 def test_teachers_are_a_list_a_dict_a_ranking_or_one(digits: Any) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,25 +59,3 @@ def test_the_engine_is_checked() -> None:
         unifier("rey").fit(X)
     with pytest.raises(InvalidInputError, match="engine_options= are for engine='ray'"):
         Unifier(teachers(), run=Run(engine_options={"workers": 2})).fit(X)
-
-
-def test_the_command(ray: Any, tmp_path: Path) -> None:
-    runner = pytest.importorskip("click.testing").CliRunner()
-    from consilience.cli.app import app
-
-    np.save(tmp_path / "X.npy", X)
-    for i, teacher in enumerate(teachers()):
-        logits = as_teacher(teacher).predict_logits(X)
-        np.savez(tmp_path / f"t{i}.npz", logits=logits, classes=teacher.classes_)
-    asked = [f"--teacher={tmp_path / f't{i}.npz'}" for i in (0, 1)]
-    out = tmp_path / "q.npz"
-    arguments = ["unify", *asked, f"--data={tmp_path / 'X.npy'}", f"--soft-labels={out}", "--json", "--quiet"]
-    result = runner.invoke(app, [*arguments, "--engine=ray"])
-    assert json.loads(result.stdout)["soft_labels"] == str(out)
-    for option in ("--ray-address=here:1", "--train-workers=2"):
-        result = runner.invoke(app, [*arguments, option])
-        assert f"{option.partition('=')[0]} needs --engine ray" in result.stderr
-    wanted = ["--engine=ray", "--train-workers=2", "--student=logistic", f"--out={tmp_path / 'u.onnx'}"]
-    result = runner.invoke(app, [*arguments, *wanted])
-    assert result.exit_code == 2
-    assert "is no torch network" in result.stderr

@@ -10,11 +10,10 @@ import pytest
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
-from consilience import CrossTaskDistiller, InvalidInputError, Unifier, as_teacher
+from consilience import InvalidInputError, Unifier, as_teacher
 from consilience.files.card import card_path, read_card
 from consilience.run import Run
 from consilience.students.ngrams import Ngrams
-from consilience.teachers import Function
 
 SYLLABLES = {"a": ["ka", "to", "mi", "re"], "b": ["ka", "lo", "mi", "se"], "c": ["ka", "lo", "vu", "re"]}
 
@@ -127,24 +126,6 @@ def test_one_seed_reproduces_the_whole(teachers: list[Any]) -> None:
     assert own.student_.random_state == 5
 
 
-def test_known_labels_and_a_cache(teachers: list[Any], tmp_path: Path) -> None:
-    y = [label if i % 3 == 0 else None for i, label in enumerate(LABELS)]
-    calls: list[int] = []
-
-    def ask(X: list[str]) -> np.ndarray:
-        calls.append(len(X))
-        return teachers[0].predict_logits(X)
-
-    counted = Function(ask, teachers[0].classes, output="logits", fingerprint="1")
-    for method in ("ce", "mf-p"):
-        unified = Unifier([counted, teachers[1]], student(max_iter=1), method, run=Run(cache=tmp_path)).fit(
-            TEXTS, y
-        )
-    assert sum(calls) == len(TEXTS)
-    assert unified.soft_labels_ is not None
-    assert unified.soft_labels_[0, unified.classes_.tolist().index(LABELS[0])] == 1.0
-
-
 def test_a_file_that_is_a_teacher_again(unified: Unifier, tmp_path: Path) -> None:
     path = unified.save(tmp_path / "unified.npz")
     teacher = as_teacher(path)
@@ -158,16 +139,6 @@ def test_a_file_that_is_a_teacher_again(unified: Unifier, tmp_path: Path) -> Non
     assert card.details["temperature"] == "1"
     loaded = Ngrams.load(path)
     assert loaded.score(*TEST) == pytest.approx(unified.score(*TEST), abs=0.01)
-
-
-def test_where_it_cannot_be_saved(unified: Unifier, teachers: list[Any], tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"Ngrams is saved as \.npz; .* not 'unified\.onnx'"):
-        unified.save(tmp_path / "unified.onnx")
-    with pytest.raises(InvalidInputError, match="does not exist"):
-        unified.save(tmp_path / "no" / "unified.npz")
-    other = Unifier(teachers, Uniform()).fit(TEXTS)
-    with pytest.raises(InvalidInputError, match="The student Uniform cannot be saved"):
-        other.save(tmp_path / "other.onnx")
 
 
 class Uniform(ClassifierMixin, BaseEstimator):
@@ -195,35 +166,9 @@ def test_texts_need_no_choice_of_student(teachers: list[Any], X: Any) -> None:
     assert isinstance(Unifier(teachers).fit(X).student_, Ngrams)
 
 
-def test_the_name_of_the_student_of_texts(teachers: list[Any]) -> None:
-    assert isinstance(Unifier(teachers, "ngrams").fit(TEXTS[:40]).student_, Ngrams)
-    with pytest.raises(InvalidInputError, match="Did you mean 'ngrams'"):
-        Unifier(teachers, "ngram").fit(TEXTS[:40])
-    unsure = as_teacher(np.full((40, 2), 0.5), ["a", "b"])
-    with pytest.raises(InvalidInputError, match=r"learns from texts, and X holds numbers"):
-        Unifier([unsure], "ngrams").fit(np.zeros((40, 2)))
-
-
-def test_the_class_instead_of_an_instance_is_refused(teachers: list[Any]) -> None:
-    with pytest.raises(InvalidInputError, match="student is the class Ngrams; give an instance"):
-        Unifier(teachers, Ngrams).fit(TEXTS)
 
 
 def test_a_clone_is_not_fitted_and_keeps_the_student(unified: Unifier) -> None:
     copy = clone(unified)
     assert copy.student.get_params() == unified.student.get_params()
     assert not hasattr(copy, "student_")
-
-
-def test_distilling_texts_with_few_labels(teachers: list[Any], tmp_path: Path) -> None:
-    y = [label if i < 30 else None for i, label in enumerate(LABELS)]
-    told: list[tuple[str, int, int]] = []
-    known = student(random_state=0).fit(TEXTS, np.char.upper(LABELS))  # names that are not the student's
-    teacher = as_teacher(known.save(tmp_path / "teacher.npz"))  # whose file has embeddings
-    distiller = CrossTaskDistiller(
-        teacher, student(), random_state=0, run=Run(progress=lambda *args: told.append(args))
-    ).fit(TEXTS, y)
-    labels_only = student(random_state=0).fit(TEXTS[:30], LABELS[:30])
-    assert distiller.score(*TEST) > labels_only.score(*TEST)
-    assert ("training", 10, 10) in told
-    assert as_teacher(distiller.save(tmp_path / "student.npz")).classes.tolist() == ["a", "b", "c"]

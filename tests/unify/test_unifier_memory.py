@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.naive_bayes import MultinomialNB
 
 from consilience import Run, Unifier, as_teacher, load, methods, students
-from consilience.exceptions import CoverageWarning, DisconnectedWarning, InvalidInputError, TeacherError
+from consilience.exceptions import CoverageWarning, DisconnectedWarning, InvalidInputError
 from consilience.soft_labels import estimate as solver
 from consilience.unify import unifier
 
@@ -316,39 +316,6 @@ def test_batches_that_come_once() -> None:
     batches = (X[i : i + 90] for i in range(0, 700, 90))
     model = Unifier(TEACHERS, QUICK, random_state=0, run=Run(memory=TINY)).fit(batches)
     np.testing.assert_allclose(model.soft_labels_, Unifier(TEACHERS, QUICK).estimate(X), atol=1e-6)
-
-
-def test_a_fit_that_fails_leaves_the_last_one() -> None:
-    model = Unifier(TEACHERS, "mlp", random_state=0, run=Run(memory=TINY)).fit(X)
-    before = {name: value for name, value in vars(model).items() if name.endswith("_")}
-
-    def fails(rows: Any) -> Any:
-        if X[500, 0] in rows[:, 0]:
-            raise RuntimeError("boom")
-        return rows[:, :2]
-
-    model.set_params(teachers=[TEACHERS[0], as_teacher(fails, classes=[0, 3], name="f", output="logits")])
-    with pytest.raises(TeacherError, match="boom"):
-        model.fit(X)
-    holes = X.copy()
-    holes[600] = np.nan
-    model.set_params(teachers=[as_teacher(PROBA, classes=[0, 1, 2])])
-    with pytest.raises(InvalidInputError, match="NaN or infinity in row 600 "):
-        model.fit(holes)
-    assert {name: value for name, value in vars(model).items() if name.endswith("_")}.keys() == before.keys()
-    assert all(getattr(model, name) is value for name, value in before.items())
-
-
-def test_rows_on_which_nobody_answers_are_told_as_in_memory() -> None:
-    for memory in (None, TINY):
-        with pytest.warns(CoverageWarning, match="abstains on 300 of 700 rows"):
-            Unifier([some(3)], run=Run(memory=memory)).estimate(X)
-        with pytest.raises(InvalidInputError, match="abstains on every row"):
-            Unifier([some(1)], run=Run(memory=memory)).estimate(X)
-        with pytest.raises(InvalidInputError, match="y has 10 rows and X has 700"):
-            Unifier(TEACHERS, run=Run(memory=memory)).estimate(X, Y[:10])
-        with pytest.raises(InvalidInputError, match="X has no rows"):
-            Unifier(TEACHERS, run=Run(memory=1 if memory else None)).fit(X[:0])
 
 
 PEAK = """
