@@ -78,7 +78,7 @@ def check_number(
     consilience.exceptions.InvalidInputError: dropout=1 must be below 1.
     """
     number = math.nan
-    if isinstance(value, numbers.Real) and not isinstance(value, bool):  # numpy registers its own numbers
+    if not isinstance(value, bool) and isinstance(value, numbers.Real):  # numpy registers its own numbers
         with suppress(OverflowError):
             number = float(value)
     if not math.isfinite(number) or number <= above or number < at_least:
@@ -101,7 +101,7 @@ def check_temperature(value: object, name: str = "temperature") -> float:
 
 def check_count(name: str, value: object, *, at_least: int = 1, at_most: int = _MOST) -> int:
     """Return `value` as an int, or raise unless it is a whole number from `at_least` to `at_most`."""
-    number = int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else -_MOST
+    number = int(value) if not isinstance(value, bool) and isinstance(value, numbers.Integral) else -_MOST
     if not at_least <= number <= at_most:
         bound = f"at most {at_most}" if number > at_most else f"at least {at_least}"
         raise InvalidInputError(

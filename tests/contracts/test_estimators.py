@@ -32,7 +32,6 @@ TEACHERS = [
 _FOREIGN_Y = "y names classes that the teachers do not know, which is an error here"
 _PASSED_ON = "X goes to the teachers as it is; what they cannot take, they refuse in their own words"
 EXPECTED = {
-    "check_classifier_data_not_an_array": _PASSED_ON,
     "check_dtype_object": _FOREIGN_Y,
     "check_classifiers_classes": _FOREIGN_Y,
     "check_classifiers_regression_target": _FOREIGN_Y,
@@ -43,12 +42,10 @@ EXPECTED = {
 EXPECTED_OF_DISTILLER = {
     "check_dtype_object": _PASSED_ON,
     "check_classifiers_classes": "-1 in y stands for an unknown label",
-    "check_classifier_data_not_an_array": _PASSED_ON,
 }
 
 EXPECTED_OF_SOFT_LABELS = {
     "check_classifiers_classes": "-1 in y stands for an unknown label",
-    "check_classifier_data_not_an_array": _PASSED_ON,
 }
 
 EXPECTED_OF_CLASSIFIER = {"check_classifiers_classes": "-1 in y stands for an unknown label"}

@@ -71,7 +71,7 @@ def test_a_module_may_be_an_own_loss_and_stays_as_it_was(digits: Any) -> None:
     model.fit(digits.X, digits.y)
     assert torch.equal(bridge.map.weight, before)
     assert model.history_[-1]["train_loss"] < model.history_[0]["train_loss"]
-    assert model._origin().about["loss"] == "Bridge"
+    assert model.origin().about["loss"] == "Bridge"
 
 
 def test_what_cannot_be_a_loss_is_told(digits: Any) -> None:

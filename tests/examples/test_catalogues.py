@@ -56,14 +56,6 @@ def test_compiled_catalogues_are_read_as_gettext_reads_them(order: str) -> None:
     assert ("one file", peer.ngettext("one file", "many files", 2)) in found
 
 
-def test_other_character_sets_are_read() -> None:
-    data = write_mo({"": "Content-Type: text/plain; charset=koi8-r\n", "Yes": "Да"})
-    koi8 = data.replace("Да".encode(), "Да".encode("koi8-r") + b"\0\0")
-    at = koi8.index("Да".encode("koi8-r"))
-    koi8 = koi8.replace(struct.pack("<2I", 4, at), struct.pack("<2I", 2, at))
-    assert read_mo(koi8) == [("Yes", "Да")]
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -186,38 +178,6 @@ def test_wheels_are_read_where_they_lie(tmp_path: Path) -> None:
     (tmp_path / "broken-1-py3-none-any.whl").write_bytes(b"no zip")
     with pytest.raises(InvalidInputError, match=r"broken-1.*cannot be read as a wheel"):
         catalogues.in_wheels(tmp_path)
-
-
-def test_a_folder_without_wheels_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="holds no wheel"):
-        catalogues.in_wheels(tmp_path)
-    with pytest.raises(InvalidInputError, match="no folder"):
-        catalogues.in_wheels(tmp_path / "none")
-
-
-def test_a_file_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogues, "MOST_BYTES", 10)
-    with pytest.raises(ValueError, match="has 11 bytes"):
-        catalogues.Catalogue("p", "de.json", lambda: b'"12345678 "').messages()
-
-
-def test_installed_packages_are_found_by_what_they_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    info = tmp_path / "many_tongues-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: Many_Tongues\nVersion: 1.0\n")
-    folder = tmp_path / "many_tongues" / "locale" / "de" / "LC_MESSAGES"
-    folder.mkdir(parents=True)
-    (folder / "a.mo").write_bytes(write_mo(MESSAGES))
-    (info / "RECORD").write_text("many_tongues/locale/de/LC_MESSAGES/a.mo,,\n../../out.po,,\nmissing.po,,\n")
-    found = catalogues.installed(["many.tongues"])
-    assert [one.path for one in found] == ["many_tongues/locale/de/LC_MESSAGES/a.mo", "missing.po"]
-    assert len(found[0].messages()) == 4
-    with pytest.raises(OSError, match="missing"):
-        found[1].messages()
-    assert catalogues.installed([]) == []
 
 
 SAMPLES = b"sample_text {\n"

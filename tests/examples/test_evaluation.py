@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from examples.language_identification.evaluation import CEILING, Group, evaluate, plurality
@@ -54,11 +52,6 @@ def test_languages_by_hand_the_worst_first() -> None:
     assert german.best_teacher == pytest.approx(2 / 3)
     assert german.confusions == (("fra", pytest.approx(1 / 3)),)
     assert evaluate(TRUTH, ANSWERS, KNOWN, look_at="C").by_language[0].code == "fra"
-
-
-def test_all_of_it_is_json() -> None:
-    view = evaluate(TRUTH, ANSWERS, KNOWN, look_at="A").to_dict()
-    assert json.loads(json.dumps(view))["groups"][0] == {"name": "all teachers", "rows": 3, "languages": 1}
 
 
 def test_bad_input_is_named() -> None:

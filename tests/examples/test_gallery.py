@@ -192,7 +192,7 @@ def test_an_example_shows_what_it_claims_in_figures(name: str) -> None:
         assert figure.get_suptitle() or any(axis.get_title() for axis in figure.axes)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("drawing")
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_claims_do_not_hang_on_the_seed(name: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.exceptions import InvalidInputError, MissingDependencyError, TeacherError
+from consilience.exceptions import MissingDependencyError
 from consilience.labels import LabelSpace
 from consilience.methods import METHODS
 from consilience.teachers import Teacher
@@ -29,7 +28,6 @@ from examples.language_identification.identifiers import (
     identifiers,
 )
 from examples.language_identification.languages import (
-    ALIASES,
     CODES,
     COVERED,
     SHARED,
@@ -102,20 +100,6 @@ def test_plain_sentences_are_known_and_what_is_no_language_is_refused(teacher: T
 
         named |= {dict(LANGUAGES)[one] for one in DETECTED_LANGUAGES} - {"zzp"}
     assert named == set(CODES[teacher.name])
-
-
-def test_pycld2_names_what_a_text_is_made_of_and_refuses_what_is_too_short_or_no_language() -> None:
-    need("pycld2")
-    mixed = " ".join([SENTENCES["deu"]] * 3 + [SENTENCES["rus"]] * 3)
-    texts = [mixed, "a", "Isthay isay igpay atinlay andway othingnay elseway", "\ud800 \x00\x01\ufffe", ""]
-    found = answers("pycld2", texts)
-    assert [code for code, _ in found[0]] == ["ru", "de"]  # by bytes, of which Cyrillic letters take two
-    assert sum(share for _, share in found[0]) == pytest.approx(1, abs=0.02)
-    assert found[1:] == [None] * 4
-    teacher = identifier("pycld2")
-    logits = teacher.predict_logits([mixed, SENTENCES["deu"].replace(" ", "\x00")])
-    assert teacher.classes[logits.argmax(axis=1)].tolist() == ["rus", "deu"]
-    assert np.exp(logits).sum(axis=1) == pytest.approx(1, abs=0.01)
 
 
 def test_a_shared_code_gives_its_probability_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,33 +193,6 @@ def test_fingerprints_differ_and_last() -> None:
     assert done.stdout.strip() == str(prints), done.stderr
 
 
-def test_an_alias_that_is_not_used_or_joins_two_classes_makes_no_teacher(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    need("lingua")
-    monkeypatch.setitem(ALIASES, "lingua", {"xyz": "deu"})
-    with pytest.raises(TeacherError, match="'lingua' has no class 'xyz', which aliases rename"):
-        identifier("lingua")
-    monkeypatch.setitem(ALIASES, "lingua", {"nno": "nob"})
-    with pytest.raises(TeacherError, match="aliases make 'nno', 'nob' of 'lingua' one class"):
-        identifier("lingua")
-
-
-def test_another_version_is_another_teacher(monkeypatch: pytest.MonkeyPatch) -> None:
-    need("heliport")
-    before = identifier("heliport").fingerprint
-    monkeypatch.setattr(module.metadata, "version", lambda package: "99.0")
-    assert identifier("heliport").fingerprint != before
-
-
-def test_only_the_slow_and_small_are_asked_in_processes() -> None:
-    need(*IDENTIFIERS)
-    jobs = {teacher.name: teacher.n_jobs for teacher in identifiers(n_jobs=3)}
-    assert jobs == {name: 3 if name in ("langid", "langdetect") else 1 for name in IDENTIFIERS}
-    sent = pickle.loads(pickle.dumps(identifier("langdetect", 3)))  # noqa: S301 - our own
-    assert sent.classes.tolist() == identifier("langdetect").classes.tolist()
-
-
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(package: str) -> str:
         raise metadata.PackageNotFoundError(package)
@@ -245,8 +202,3 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
         MissingDependencyError, match=r"needs heliport: pip install 'consilience\[languages\]'"
     ):
         identifier("heliport")
-
-
-def test_an_unknown_identifier_is_named() -> None:
-    with pytest.raises(InvalidInputError, match="There is no identifier 'cld3'; use 'langid', 'py3langid'"):
-        identifier("cld3")

@@ -70,18 +70,6 @@ def test_whatever_changes_the_rows_gathers_them_again(
     assert len(gathered) == 7
 
 
-def test_another_version_of_a_package_gathers_again(
-    once: Callable[..., Texts], gathered: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    info = tmp_path / "many_tongues-1.dist-info"
-    info.mkdir()
-    for version in ("1.0", "1.0", "1.1"):
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: many_tongues\nVersion: {version}\n")
-        once(packages=["many-tongues"])
-    assert len(gathered) == 2
-
-
 def test_broken_files_and_folders_do_no_harm(
     once: Callable[..., Texts], gathered: list[object], tmp_path: Path
 ) -> None:

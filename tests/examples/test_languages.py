@@ -7,18 +7,15 @@ import pytest
 from consilience.exceptions import InvalidInputError
 
 pytest.importorskip("pycountry")
-from examples.language_identification import languages
 from examples.language_identification.languages import (
     ALIASES,
     CODES,
     OTHER_ALIASES,
-    VARIANTS,
     all_classes,
     canonical,
     check,
     classes_of,
     iso_name,
-    name_of,
     splits_of,
 )
 
@@ -105,18 +102,6 @@ def test_slips_in_the_tables_are_found(aliases: dict, variants: dict, says: str)
         check(codes, aliases, variants)
 
 
-def test_shared_codes_are_codes_and_no_classes() -> None:
-    codes = {"a": ["sh", "hr", "sr"]}
-    assert check(codes, {}, {}, {"a": {"sh": ("hr", "sr")}}).each == {"a": 2}
-    with pytest.raises(InvalidInputError, match="a does not use the aliases or variants bs"):
-        check(codes, {}, {}, {"a": {"sh": ("hr", "bs")}})
-
-
-def test_variants_are_counted_once() -> None:
-    counts = check({"a": ["zh-cn", "zh-tw", "de"]}, {}, {"a": {"zho": ("zh-cn", "zh-tw")}})
-    assert counts.each == {"a": 2}
-
-
 @pytest.mark.parametrize(
     ("code", "language"),
     [
@@ -141,23 +126,3 @@ def test_canonical_names_stay_what_they_are() -> None:
     assert not set(OTHER_ALIASES.values()) & set(OTHER_ALIASES)
     with pytest.raises(InvalidInputError, match="'-' is no code of a language"):
         canonical("-")
-
-
-def test_every_class_has_a_name_in_words() -> None:
-    named = {language: name_of(language) for name in CODES for language in classes_of(name)}
-    assert [language for language, name in named.items() if name == language] == []
-    assert (named["deu"], named["ell"], named["eml"]) == ("German", "Modern Greek", "Emiliano-Romagnolo")
-    assert len(set(named.values())) == len(named)
-    assert name_of("xq7") == "xq7"
-
-
-def test_variants_and_aliases_are_apart() -> None:
-    for name, groups in VARIANTS.items():
-        members = {code for group in groups.values() for code in group}
-        assert members <= set(CODES[name])
-        assert not members & set(ALIASES[name])
-
-
-def test_a_missing_package_is_named_with_its_extra() -> None:
-    with pytest.raises(ImportError, match=r"needs no_such_thing: pip install 'consilience\[languages\]'"):
-        languages.needed("no_such_thing.inner")

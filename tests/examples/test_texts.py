@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from examples.language_identification.catalogues import READERS
 from examples.language_identification.texts import gather, level, read_text, share, write_text
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,17 +76,6 @@ def test_what_stands_in_english_is_untranslated(tmp_path: Path) -> None:
     assert sum("übersetzt" in row for row in rows) == 4
 
 
-def test_small_catalogues_are_cut_again_into_shorter_rows(tmp_path: Path) -> None:
-    long = "Jeder hat das Recht auf Leben, Freiheit und Sicherheit, und niemand darf gefoltert werden."
-    with zipfile.ZipFile(tmp_path / "a-1-py3-none-any.whl", "w") as archive:
-        archive.writestr("a.po", f'msgid "x"\nmsgstr "{long}"\n')
-    rows = collect(tmp_path).rows
-    assert long in rows
-    assert len(rows) >= 4
-    assert all(row in long for row in rows)
-    assert collect(tmp_path, per_catalogue=1).rows == (long,)
-
-
 def test_own_files_are_text_of_any_kind(tmp_path: Path) -> None:
     plain, table, packed = tmp_path / "a.txt", tmp_path / "b.tsv", tmp_path / "c.tsv.gz"
     plain.write_text(
@@ -104,15 +92,6 @@ def test_own_files_are_text_of_any_kind(tmp_path: Path) -> None:
         "kurz",
     ]
     assert [Path(source.name).name for source in found.sources] == ["a.txt", "b.tsv", "c.tsv.gz"]
-
-
-def test_own_text_comes_besides_that_of_packages_and_long_lines_are_cut(tmp_path: Path, wheels: Path) -> None:
-    own = tmp_path / "own.txt"
-    own.write_text("Ein eigener Satz, der kurz ist.\n" + "Noch ein Satz von vielen. " * 20, encoding="utf-8")
-    both = gather(transfer=[own], packages=(), wheels=wheels, rows=3)
-    assert {"Ein eigener Satz, der kurz ist.", "Noch ein Satz von vielen."} < set(both.rows)
-    assert both.sources[0].name == str(own)
-    assert sum(source.rows for source in both.sources[1:]) == 3
 
 
 def test_what_is_written_is_read_again(tmp_path: Path, wheels: Path) -> None:
@@ -132,25 +111,6 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
             gather(transfer=[tmp_path / name], packages=())
     with pytest.raises(InvalidInputError, match="No package with message catalogues"):
         gather(packages=[])
-
-
-def test_a_file_that_needs_more_memory_than_there_is_counts_as_broken(
-    wheels: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def read(data: bytes) -> list[tuple[str, str]]:
-        raise MemoryError
-
-    monkeypatch.setitem(READERS, ".po", read)
-    assert collect(wheels).sources[1].broken == 2
-
-
-def test_half_a_character_does_not_become_a_row(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "a-1-py3-none-any.whl", "w") as archive:
-        for tag in ("de", "fr", "it", "nl", "pl"):
-            archive.writestr(f"{tag}.json", f'["Ein halbes \\ud800 Zeichen.", "Ein ganzer Satz: {tag}."]')
-    rows = collect(tmp_path).rows
-    assert len(rows) == 5
-    write_text(tmp_path / "rows.txt", rows)
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(0, 200))

@@ -190,15 +190,3 @@ def test_mf_lv_is_algorithm_2(lists: list[list[int]], tol: float, lam: float) ->
         assert (changes[row] < tol) == (iterations < 300)
         np.testing.assert_allclose(U[row, known], u, rtol=1e-8, atol=1e-10)
         np.testing.assert_allclose(V[row, active], v, rtol=1e-8, atol=1e-10)
-
-
-@pytest.mark.parametrize("name", ["connected", "chain", "identical", "single class"])
-def test_consistent_teachers_give_back_q(name: str) -> None:
-    """Check Proposition 1 for the factorisations: eq. (10) holds exactly at q."""
-    rng = np.random.default_rng(4)
-    space, layout = layout_of(SPACES[name])
-    u = rng.normal(size=(5, space.n_classes))
-    Z = u[:, space.columns] + 10.0 * rng.normal(size=(5, space.n_teachers))[:, layout.block_of]
-    q = softmax(u, axis=1)
-    np.testing.assert_allclose(softmax(mf_lf_logits(Z, layout, 1.0), axis=1), q, rtol=1e-11)
-    np.testing.assert_allclose(mf_p_probabilities(Z, layout, 1.0, 1e-12, 100_000)[0], q, rtol=1e-7)

@@ -108,20 +108,6 @@ def test_many_unconnected_teachers_have_the_smallest_shifts() -> None:
     np.testing.assert_allclose(estimate_soft_labels(logits, space, "ranks"), expected, atol=1e-8)
 
 
-def test_log_odds_tell_certainties_apart_that_probabilities_cannot() -> None:
-    odds = log_odds(np.array([[100.0, 0.0, 1.0], [200.0, 0.0, 1.0]]), np.array([0, 3]))
-    assert odds[0, 0] == pytest.approx(100 - np.log(1 + np.e), abs=1e-5)
-    assert odds[1, 0] == pytest.approx(200 - np.log(1 + np.e), abs=1e-5)
-    assert odds[0, 1] == pytest.approx(-100.0, abs=1e-5)
-
-
-def test_rows_that_are_their_own_reference_have_the_same_ranks() -> None:
-    space, logits = make("connected", 50, 3)
-    own = rank_scores(logits, space.offsets)
-    np.testing.assert_array_equal(rank_scores(logits, space.offsets, logits), own)
-    np.testing.assert_array_equal(rank_scores(logits[:7], space.offsets, logits), own[:7])
-
-
 def test_who_abstains_has_no_rank_and_changes_no_other() -> None:
     space, logits = make("connected", 50, 4)
     logits[10:, space.block(1)] = np.nan

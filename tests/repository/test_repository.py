@@ -25,14 +25,6 @@ from consilience.repository.shelf import OWN
 from consilience.teachers.inputs import Input
 
 
-def test_a_model_comes_back_as_a_teacher(repository: Repository, fitted: Any, digits: Any) -> None:
-    X = digits[0][:50]
-    teacher = repository["LOW"]
-    assert (teacher.name, teacher.classes.tolist()) == ("low", [0, 1, 2, 3])
-    expected = fitted["low"].predict_proba(X)
-    assert np.allclose(np.exp(teacher.predict_logits(X)), expected, atol=1e-5)
-
-
 def test_a_repository_is_a_collection(repository: Repository) -> None:
     assert list(repository) == ["high", "low", "middle"]
     assert (len(repository), "Low" in repository, "owl" in repository, 7 in repository) == (

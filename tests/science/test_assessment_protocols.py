@@ -23,7 +23,6 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-PUBLISHED = {"table_12": {"MobileNet": [0.3, 0.4, 0.5]}}
 SOURCE = {"command": "python", "commit": "0" * 40}
 
 
@@ -77,21 +76,6 @@ def test_the_gap_is_the_divergence_of_true_students_from_a_linear_one(
         assert trial["found"]["kl"][name][f"{temperature:g}"] == pytest.approx(expected, rel=0.02)
 
 
-def test_forms_and_gap_are_rendered_with_the_last_run_of_a_task(papers: Any, trial: dict[str, Any]) -> None:
-    render = papers("render_assess")
-    found = trial["found"]
-    assert list(found["overlap"].values()) == [1.0, 0.6, 0.2]
-    old = {**found, "pearson": dict.fromkeys(found["pearson"], 9.0)}
-    records = [{"setting": {"data": "cub"}, "seed": 0, "tasks": [task], **SOURCE} for task in (old, found)]
-    forms = render.render_forms(records)
-    assert "9.00" not in forms
-    assert f"| likelihood | exact | {found['pearson']['likelihood, exact']:.2f} |" in forms
-    gap = render.render_gap(records, PUBLISHED)
-    assert "| CUB-200, overlap | 100 % | 60 % | 20 % | correlation |" in gap
-    assert f"| 16, temperature 3 | {found['kl']['16 on window 1']['3']:.2f} |" in gap
-    assert "| MobileNet (published) | 0.30 | 0.40 | 0.50 | -1.00 |" in gap
-
-
 @pytest.mark.parametrize("classes", ["shared", "other"])
 def test_domains_have_a_teacher_and_a_task_each(papers: Any, classes: str) -> None:
     coarse, windows = papers("coarse"), papers("windows")
@@ -110,9 +94,3 @@ def test_domains_have_a_teacher_and_a_task_each(papers: Any, classes: str) -> No
     assert f"task ({classes} classes) | with a loop | without | alone | selected | own domain | best" in text
     own = tasks[0]["scores"]["transport"]["with a loop"]
     assert f"{own:.2f}" in text.split("\n")[2]
-
-
-def test_the_five_domains_are_all_of_cifar100(papers: Any) -> None:
-    domains = papers("coarse").DOMAINS["cifar100"].values()
-    assert [sum(map(len, groups)) for groups in domains] == [20] * 5
-    assert sorted(c for groups in domains for group in groups for c in group) == list(range(100))

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("PIL")
 
 from benchmarks.data.__main__ import build, main
-from benchmarks.data.images import CIFAR_RECORD, read_images, read_mnist
+from benchmarks.data.images import CIFAR_RECORD, read_images
 from benchmarks.papers.sources import load
 from PIL import Image
 
@@ -50,15 +50,6 @@ def test_a_folder_for_each_class_becomes_a_file_that_loads(tmp_path: Path) -> No
     assert nearest.tolist() == source.y_test.tolist()
     with np.load(tmp_path / "cifar100_features.npz", allow_pickle=False) as data:
         assert data["classes"].tolist() == ["blue", "green", "red"]
-
-
-def test_train_and_test_folders_are_kept_apart(tmp_path: Path) -> None:
-    paint(tmp_path / "train", 4)
-    paint(tmp_path / "test", 2)
-    arrays = build("cub", tmp_path, components=5)
-    assert arrays["x_train"].shape == (12, 5)
-    assert arrays["x_test"].shape == (6, 5)
-    assert arrays["x_train"].dtype == np.float16
 
 
 def test_cifars_binary_files_are_read_as_they_are_written(tmp_path: Path) -> None:
@@ -102,14 +93,6 @@ def test_mnists_files_become_the_file_of_the_experiments(tmp_path: Path, packed:
     assert np.allclose(255 * source.X[1], images[1].ravel())
 
 
-def test_a_broken_mnist_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="train-images-idx3-ubyte is not in"):
-        read_mnist(tmp_path)
-    (tmp_path / "train-images-idx3-ubyte").write_bytes(b"\0\0\x08\x03\0\0\0\x09")
-    with pytest.raises(InvalidInputError, match="no IDX file of bytes, or not complete"):
-        read_mnist(tmp_path)
-
-
 def test_features_come_from_the_network_that_is_named(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
@@ -132,17 +115,6 @@ def test_features_come_from_the_network_that_is_named(tmp_path: Path) -> None:
     assert np.allclose(by_file["x_train"], by_function["x_train"], atol=0.01)
 
 
-def test_a_torch_module_makes_features_and_stays_as_it_was(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    paint(tmp_path, 5)
-    network = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Dropout(0.5))
-    network.train()
-    by_module = build("cub", tmp_path, [network], side=16)
-    by_function = build("cub", tmp_path, [lambda X: X.mean(axis=(2, 3))], side=16)
-    assert network.training
-    assert np.allclose(by_module["x_train"], by_function["x_train"], atol=0.01)
-
-
 def test_a_file_is_not_overwritten_and_a_bad_image_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,12 +131,3 @@ def test_a_file_is_not_overwritten_and_a_bad_image_is_named(
         main(words)
     assert "exists. Move it away" in capsys.readouterr().err
     assert (tmp_path / "cub200_efflite0.npz").read_bytes() == b"mine"
-
-
-def test_one_class_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "only").mkdir()
-    Image.new("RGB", (4, 4)).save(tmp_path / "only" / "a.png")
-    with pytest.raises(InvalidInputError, match="has images of 1 classes"):
-        read_images(tmp_path, 8)
-    with pytest.raises(InvalidInputError, match="is no folder"):
-        read_images(tmp_path / "none", 8)

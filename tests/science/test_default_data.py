@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks.papers import cluster, cluster_starts, distil
+from benchmarks.papers import cluster, distil
 from benchmarks.papers.sources import load
 
 
@@ -45,29 +45,6 @@ def test_clusters_by_the_papers_protocol_are_trials_of_their_own(
     page = cluster.render([ours, plain])
     assert "### Clusters, the paper's protocol, digits" in page
     assert "### Clusters, digits" in page
-
-
-def test_the_time_of_a_start_is_over_that_of_k_means_in_the_same_run() -> None:
-    about = {"setting": {"data": "digits", "part": 2, "unequal": False, "rows": 9}, "seed": 0, "command": "c"}
-    scores = {name: {"accuracy": 0.5, "seconds": 6.0} for name in cluster_starts.METHODS}
-    first = {**about, "commit": "a" * 40, "scores": {**scores, "k-means": {"accuracy": 0.5, "seconds": 2.0}}}
-    again = {name: {"accuracy": 0.75, "seconds": 4.0} for name in ("k-means", "collision")}
-    page = cluster_starts.render([first, {**about, "commit": "b" * 40, "scores": again}])
-    line = page.splitlines()[2]
-    assert line.endswith(" | **75.0** | **75.0** | 50.0 | 50.0 | 50.0 | 50.0 | 50.0 | 1.0 x | 3.0 x |")
-
-
-def test_a_network_from_pixels_needs_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cluster.main(["--data", "cifar100-20", "--table", "pixels", "--results", str(tmp_path)])
-    assert "--table pixels needs images; give --data digits or mnist" in capsys.readouterr().err
-
-
-def test_digits_are_enlarged_without_a_change() -> None:
-    rows = cluster.PIXELS["digits"](None)
-    assert rows.X.shape[1:] == (28, 28)
-    assert np.array_equal(rows.X[:, 3:26:3, 3:26:3].reshape(len(rows.X), -1), load("digits").X)
-    assert not rows.X[:, [0, 1, -2, -1]].any()
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 
 from benchmarks.evidence import cce, claims, pages, sctd, uhc
 from benchmarks.evidence.__main__ import main
-from benchmarks.evidence.figures import Curve, draw, nice_ticks
+from benchmarks.evidence.figures import Curve, draw
 from benchmarks.papers import records
 from benchmarks.papers.uhc import METHODS
 
@@ -157,14 +157,6 @@ def test_figures_are_valid_svg_for_light_and_dark_screens() -> None:
     assert "prefers-color-scheme:dark" in svg
     assert svg.count("<polyline") == 2
     assert svg == draw('Title "x" & y', "rows", "accuracy", curves, log=True)
-
-
-@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (52.3, 71.0), (-0.4, 3.9), (0.301, 0.302), (5.0, 5.0)])
-def test_ticks_are_few_and_reach_around_the_values(low: float, high: float) -> None:
-    ticks = nice_ticks(low, high)
-    assert 2 <= len(ticks) <= 9
-    assert ticks[0] <= low + 1e-9
-    assert ticks[-1] >= high - 1e-9
 
 
 def test_every_anchor_of_the_pages_is_a_heading() -> None:

@@ -93,14 +93,6 @@ def test_commands_leave_out_folders_and_where_they_wrote(monkeypatch: pytest.Mon
     assert records.provenance("unify")["command"] == "python -m benchmarks.papers.unify --trials 3"
 
 
-def test_commands_of_former_defaults_name_their_data(tmp_path: Path) -> None:
-    path = tmp_path / "noisy.jsonl"
-    command = "python -m benchmarks.papers.noisy --resume"
-    for date in ("2026-11-16T00:00:00+00:00", "2026-11-19T00:00:00+00:00"):
-        records.append(path, {"command": command, "date": date})
-    assert [record["command"] for record in records.read(path)] == [f"{command} --data mnist", command]
-
-
 @pytest.mark.parametrize("module", sorted(set(EXPERIMENTS) - NEEDS_FILES))
 def test_every_experiment_runs_without_files_by_default(module: str) -> None:
     parser = import_module(f"benchmarks.papers.{module}")._parser()

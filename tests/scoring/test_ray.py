@@ -92,15 +92,9 @@ def packed_by(asked: list[Teacher], rows: Any, run: Run) -> np.ndarray:
     return packed
 
 
-def test_teachers_with_other_needs_are_a_stage_of_their_own() -> None:
-    packed = on_ray(teachers(), options={"teachers": {"second": {"num_cpus": 0.5, "rows_per_call": 7}}})
+def test_workers_give_what_one_machine_gives() -> None:
+    packed = on_ray(teachers(), options={"num_cpus": 0.5}, rows_per_call=7)
     np.testing.assert_array_equal(packed, here(teachers()))
-
-
-def test_outputs_that_are_given_need_no_worker() -> None:
-    given = np.random.default_rng(1).normal(size=(600, 2))
-    asked = [as_teacher(given, ["a", "d"], output="logits")]
-    np.testing.assert_array_equal(on_ray(asked), given.astype(np.float32))
 
 
 @pytest.mark.parametrize("kind", [".npy", ".parquet"])
@@ -243,7 +237,7 @@ def test_a_hung_teacher_is_told() -> None:
 
 def test_needs_that_no_machine_meets_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "START_SECONDS", 1.0)
-    options = {"timeout": 2.0, "teachers": {"first": {"num_gpus": 1}}}
+    options = {"timeout": 2.0, "num_gpus": 1}
     with (
         pytest.warns(ConsilienceWarning, match=r"needs 1 CPU and 1 GPU, .* 4 CPU .* 0 GPU"),
         pytest.raises(ScoringError, match=r"no worker could be started|none of them is at work"),
@@ -256,7 +250,7 @@ def test_more_workers_than_there_is_room_for_are_told() -> None:
 
     cpus = int(ray.cluster_resources()["CPU"])  # a machine that was removed may still be counted
     with pytest.warns(ConsilienceWarning, match=f"room for {cpus} of {cpus + 2} workers"):
-        count = engine._how_many(ray, {"CPU": 1, "GPU": 0}, 10, engine.RayOptions(workers=cpus + 2))
+        count = engine._how_many(ray, 10, engine.RayOptions(workers=cpus + 2))
     assert count == cpus
 
 
@@ -306,21 +300,9 @@ def test_a_file_that_workers_do_not_have(tmp_path: Path) -> None:
         ({"worker": 3}, "'worker' is unknown; .* Did you mean 'workers'"),
         ({"workers": 0}, "workers=0 must be"),
         ({"timeout": 0}, "timeout=0 must be"),
-        ({"teachers": 1}, "must be a dict by the names"),
-        ({"teachers": {"birds": 1}}, r"teachers\['birds'\]=1 must be a dict"),
-        (
-            {"teachers": {"birds": {"gpus": 1}}},
-            "'gpus' is unknown; use 'num_cpus', 'num_gpus' or 'rows_per_call'",
-        ),
-        ({"teachers": {"birds": {"num_gpus": -1}}}, "num_gpus=-1 must be"),
-        ({"teachers": {"birds": {"rows_per_call": 0}}}, "rows_per_call=0 must be"),
+        ({"num_gpus": -1}, "num_gpus=-1 must be"),
     ],
 )
 def test_options_are_checked(given: Any, says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
         engine_options(Run(engine="ray", engine_options=given))
-
-
-def test_options_of_a_teacher_that_is_not_there() -> None:
-    with pytest.raises(InvalidInputError, match=r"'frist' is unknown; .* Did you mean 'first'"):
-        on_ray(teachers(), options={"teachers": {"frist": {"num_gpus": 1}}})

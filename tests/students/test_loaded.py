@@ -164,3 +164,14 @@ def test_settings_are_those_of_the_fit(tmp_path: Path) -> None:
     assert made["settings"]["balance"] is True
     assert made["seed"] == 1
     assert "teachers" not in made
+
+
+def test_rows_that_lie_elsewhere_are_read_block_by_block(
+    saved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _, X, _ = saved
+    X.to_parquet(tmp_path / "rows.parquet")
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 64)
+    model = load(path)
+    np.testing.assert_allclose(model.predict_proba(str(tmp_path / "rows.parquet")), model.predict_proba(X))
+    assert model.predict(tmp_path / "rows.parquet").tolist() == model.predict(X).tolist()

@@ -136,12 +136,6 @@ def test_dropout_leaves_out_its_part_of_the_ngrams(monkeypatch: pytest.MonkeyPat
         assert kept / all_of_them == pytest.approx(1 - dropout, abs=0.03)
 
 
-def test_a_text_alone_is_the_text_among_others(fitted: Ngrams) -> None:
-    texts = [*language(50, seed=3)[0], "", "漢"] * 25  # more than one batch of prediction
-    alone = np.concatenate([fitted.predict_logits([text]) for text in texts[:52]])
-    np.testing.assert_allclose(fitted.predict_logits(texts), np.tile(alone, (25, 1)), atol=1e-5)
-
-
 @pytest.mark.parametrize("text", ["", "   ", "123 45\n", "\x00", "漢字", "\ud800", "ǆǆǆ"])
 def test_texts_without_a_known_ngram_get_the_logits_of_no_text(text: str) -> None:
     # of two million buckets a handful is used, so that none is shared by chance

@@ -17,7 +17,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from consilience import (
-    CrossTaskDistiller,
     InvalidInputError,
     SoftLabelClassifier,
     TeacherError,
@@ -202,14 +201,6 @@ def test_mixed_tables_of_other_libraries(library: str, logistic: Any) -> None:
     np.testing.assert_allclose(again.predict_proba(table), logistic.predict_proba(FRAME), atol=1e-6)
 
 
-@pytest.mark.parametrize("student", ["logistic", "forest", "boosting"])
-def test_plain_numbers_are_not_encoded(student: str) -> None:
-    numbers = FRAME[["visits"]].assign(age=FRAME["age"].fillna(40))
-    model = SoftLabelClassifier(student, random_state=0).fit(numbers, Y)
-    assert model.encoder_ is None
-    assert model.encoding_ is None
-
-
 def test_missing_numbers_are_filled_but_for_students_that_take_them() -> None:
     numbers = FRAME[["visits", "age"]]
     assert SoftLabelClassifier("boosting", random_state=0).fit(numbers, Y).encoding_ is None
@@ -302,13 +293,6 @@ def test_teachers_get_the_frame_untouched(sites: Any) -> None:
     Unifier([*sites, as_teacher(watch, ["flu", "cold"], output="logits")], "logistic").fit(FRAME)
     assert all(list(rows.columns) == list(FRAME.columns) for rows in seen)
     assert all((rows.dtypes == FRAME.dtypes).all() for rows in seen)
-
-
-def test_a_distiller_learns_from_a_mixed_frame(sites: Any) -> None:
-    labels = np.where(np.arange(len(Y)) < 60, Y, -1)
-    model = CrossTaskDistiller(sites[:1], "logistic", check=False).fit(FRAME, labels)
-    assert model.score(FRAME, Y) > 0.7
-    assert model.encoding_ is not None
 
 
 def test_a_pipeline_as_student_is_saved_with_an_input_per_column(tmp_path: Path) -> None:

@@ -204,29 +204,6 @@ def test_teachers_take_texts_and_the_student_token_ids(tmp_path: Any) -> None:
         saved.predict_logits(texts)
 
 
-def test_a_dataset_of_texts_is_tokenized_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Texts(torch.utils.data.Dataset):  # type: ignore[misc]
-        def __len__(self) -> int:
-            return len(texts)
-
-        def __getitem__(self, i: int) -> Any:
-            return texts[i], i
-
-    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 32)
-    sizes = []
-
-    def counting(rows: Any) -> Any:
-        sizes.append(len(rows))
-        return tokenize(rows)
-
-    teachers = [by_word("red", "blue"), by_word("blue", "green")]
-    student = Network(Bag, preprocess=counting, max_iter=2, batch_size=16)
-    read = Unifier(teachers, student, random_state=0).fit(Texts())
-    assert sorted(set(sizes)) != [len(texts)]
-    whole = Unifier(teachers, student, random_state=0).fit(texts)
-    np.testing.assert_array_equal(read.predict_proba(texts), whole.predict_proba(texts))
-
-
 @pytest.mark.parametrize(
     ("preprocess", "says"),
     [

@@ -79,13 +79,6 @@ def test_one_class_leaves_one_plan(shape):
         np.testing.assert_allclose(result.plan(i), np.outer(a[i], b[i]), atol=1e-9)
 
 
-def test_equal_classes_are_treated_alike(problem):
-    a, _, M = problem
-    M[:, 1], b = M[:, 0], np.full((5, 4), 0.25)
-    result = sinkhorn(a, b, M, 0.05)
-    np.testing.assert_allclose(result.beta[:, 0], result.beta[:, 1], atol=1e-9)
-
-
 @pytest.mark.parametrize("share", [0.5, 0.99, 1.01, 1.5])
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 def test_nothing_breaks_where_the_precision_changes(problem, kind, share):
@@ -98,14 +91,6 @@ def test_nothing_breaks_where_the_precision_changes(problem, kind, share):
             np.abs(result.plan(i).sum(axis=1) - a[i]).sum() + np.abs(result.plan(i).sum(axis=0) - b[i]).sum()
         )
         assert error <= 1e-8
-
-
-def test_tolerances_beyond_single_precision_are_met(problem):
-    a, b, M = problem
-    result = sinkhorn(a, b, M, 0.2, tol=1e-13)
-    assert result.converged.all()
-    error = [np.abs(result.plan(i).sum(axis=1) - a[i]).sum() for i in range(5)]
-    assert max(error) <= 1e-13
 
 
 def test_rows_do_not_depend_on_their_company(problem):
@@ -169,22 +154,6 @@ def test_a_large_constant_in_the_cost_does_not_move_the_plan(problem, offset, ep
     np.testing.assert_allclose(moved.alpha, plain.alpha + offset, rtol=1e-12)
 
 
-@pytest.mark.parametrize("scale", [1e200, 1e-200, -1e150])
-def test_auto_knows_no_scale(problem, scale):
-    a, b, M = problem
-    plain, scaled = (sinkhorn(a, b, factor * M) for factor in (np.sign(scale), scale))
-    assert scaled.epsilon == pytest.approx(abs(scale) * plain.epsilon, rel=1e-12)
-    np.testing.assert_allclose(scaled.plan(1), plain.plan(1), atol=1e-9)
-    np.testing.assert_allclose(scaled.value / abs(scale), plain.value, atol=1e-9)
-
-
-def test_a_cost_that_varies_by_rounding_alone_is_constant(problem):
-    a, b, M = problem
-    for size in (1e200, 5e-324):
-        result = sinkhorn(a, b, size * (1 + 1e-12 * M))
-        np.testing.assert_allclose(result.plan(1), np.outer(a[1], b[1]), atol=1e-2)
-
-
 def test_the_kernel_returns_at_once_from_what_is_not_a_number(problem):
     a, b, M = problem
     assert np.isnan(solve(a, b, M, 1e-310, 1e-6, 10_000).value).all()
@@ -194,15 +163,6 @@ def test_the_kernel_returns_at_once_from_what_is_not_a_number(problem):
         assert np.isnan(solved.value[2])
         assert np.isfinite(np.delete(solved.value, 2)).all()
         assert solved.n_iter[2] < 100
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 0.02, 0.01, 0.004, 0.002])
-def test_predictions_that_single_precision_cannot_hold(epsilon):
-    rng = np.random.default_rng(0)
-    a, b = (softmax(300 * rng.normal(size=(20, size)), axis=1) for size in (5, 6))
-    result = sinkhorn(a, b, rng.random((5, 6)), epsilon)  # numpy's warnings are errors here
-    assert result.converged.all()
-    assert max(marginal_error(result, row) for row in range(20)) <= 1e-6
 
 
 def test_gradients_by_logits_of_sharp_rows_are_as_good_as_the_residual():
@@ -215,14 +175,6 @@ def test_gradients_by_logits_of_sharp_rows_are_as_good_as_the_residual():
     ]  # eq. (15)
     assert np.abs(rough.beta - exact.beta).max() > 1e-5  # as docs/how/sinkhorn.md says
     np.testing.assert_allclose(slopes[0], slopes[1], atol=1e-6)
-
-
-@pytest.mark.parametrize("max_iter", [1, 2, 5, 20])
-@pytest.mark.parametrize("epsilon", [0.1, 0.01, 1e-3, 1e-8])
-def test_no_row_takes_more_than_max_iter(problem, epsilon, max_iter):
-    a, b, M = problem
-    with pytest.warns(ConvergenceWarning, match=f"stopped at max_iter={max_iter} "):
-        assert sinkhorn(a, b, M, epsilon, tol=1e-12, max_iter=max_iter).n_iter.max() <= max_iter
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1e-3])
@@ -251,14 +203,6 @@ def test_lists_single_precision_and_no_rows_are_accepted(problem):
     np.testing.assert_allclose(single.value, plain.value, atol=1e-6)
     assert sinkhorn(a[:0], b[:0], M).value.shape == (0,)
     assert repr(plain).startswith("SinkhornResult(5 rows")
-
-
-def test_solving_does_not_write_to_its_input(problem):
-    before = [array.copy() for array in problem]
-    for epsilon in (0.1, 0.01, 1e-4):
-        solve(*problem, epsilon, 1e-6, 10_000)
-    for array, copy in zip(problem, before, strict=True):
-        np.testing.assert_array_equal(array, copy)
 
 
 @pytest.mark.parametrize(
@@ -294,13 +238,6 @@ def test_refusals_say_what_to_do(problem, change, message):
     arguments = dict(zip(("source", "target", "cost"), problem, strict=True)) | change
     with pytest.raises(InvalidInputError, match=message):
         sinkhorn(**arguments)
-
-
-def test_tensors_that_need_their_gradient_are_refused(problem):
-    torch = pytest.importorskip("torch")
-    a, b, M = problem
-    with pytest.raises(InvalidInputError, match=r"source cannot be read as an array .*detach"):
-        sinkhorn(torch.tensor(a, requires_grad=True), b, M)
 
 
 @pytest.mark.parametrize("row", [5, -6, 1.0, "a", True])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -120,7 +121,8 @@ class Command(click.Command):
                 "info", "written", f"{goal} is written, and nothing else was done. {advice}", file=str(goal)
             )
             return
-        log.start(__version__)
+        log.begun = True
+        log.tell("info", "started", f"consilience {self.name} begins.", version=__version__)
         arguments = self.arguments(ctx.params)
         options, ray = arguments.pop("run", {}), arguments.pop("ray", {})
         with (
@@ -220,19 +222,23 @@ class Commands(click.Group):
         """Run a command, and say how it ended."""
         if ctx.parent is not None:
             return super().invoke(ctx)
+        began = time.monotonic()
         with new_log() as log, _library_warnings():
             code = 1
             try:
                 code = self._exit_code(ctx)
             finally:
-                log.finish(code)
+                if log.begun:
+                    message = f"consilience {log.command} ended with exit code {code}."
+                    seconds = round(time.monotonic() - began, 3)
+                    log.tell("info", "finished", message, exit_code=code, seconds=seconds)
             ctx.exit(code)
 
     def _exit_code(self, ctx: click.Context) -> int:
-        log = current()
         try:
             super().invoke(ctx)
             sys.stdout.flush()  # here, and not when Python ends: a reader that has left is found in time
+            return 0
         except click.exceptions.Exit as end:
             return end.exit_code
         except KeyboardInterrupt:
@@ -240,14 +246,13 @@ class Commands(click.Group):
         except (click.exceptions.NoArgsIsHelpError, BrokenPipeError):
             raise
         except (click.UsageError, ConsilienceError, OSError) as error:
-            log.tell("error", "error", sentence(error))
+            current().tell("error", "error", sentence(error))
             return 2
         except Exception as error:  # a mistake of ours: in a log of JSON, its traceback is data, too
-            if not log.is_json:
+            if not current().is_json:
                 raise
-            log.tell("error", "error", sentence(error), traceback=traceback.format_exc())
+            current().tell("error", "error", sentence(error), traceback=traceback.format_exc())
             return 1
-        return 0
 
 
 def new_app(text: str, name: str | None = None) -> Commands:

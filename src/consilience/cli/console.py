@@ -56,7 +56,7 @@ def show_json(values: Mapping[str, Any]) -> None:
     """Print a result, and the warnings so far, as JSON on stdout. Plain print wraps no lines."""
     from consilience.cli.log import current
 
-    text = json.dumps({**values, "warnings": current().warnings}, indent=2, ensure_ascii=False)
+    text = json.dumps({**values, "warnings": current().warnings}, indent=2, ensure_ascii=False, default=str)
     # json escapes only the control characters below 32
     print("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in text), flush=True)
 
@@ -94,7 +94,7 @@ def _cell(column: str | Callable[[Any], object], row: Any) -> object:
         return ""
 
 
-def facts_table(facts: Mapping[str, str | None]) -> rich.table.Table:
+def facts_table(facts: Mapping[str, object]) -> rich.table.Table:
     """Return names and facts as a table without lines; leave out names without a fact."""
     grid = rich.table.Table.grid(padding=(0, 2))
     for name, fact in facts.items():

@@ -20,6 +20,7 @@ from consilience.run import Progress, silent
 
 SECONDS = 5.0
 """The time between two lines of progress. A task that is shorter has none."""
+_MACHINES_ONLY = ("started", "finished")
 _STYLES = {"info": "{}", "warning": "[yellow]Warning: {}[/]", "error": "[bold red]Error:[/] {}"}
 
 
@@ -36,6 +37,8 @@ class Log:
         The name of the command, as soon as it is known.
     spell : callable
         Writes an argument of the library as the option that it is.
+    begun : bool
+        Whether the command has begun its work.
     """
 
     def __init__(self) -> None:
@@ -43,26 +46,15 @@ class Log:
         self.warnings: list[dict[str, str]] = []
         self.command: str | None = None
         self.spell: Spelling = as_keyword
-        self._begin: float | None = None
-
-    def start(self, version: str) -> None:
-        """Note in a log of JSON that the command begins its work."""
-        self._begin = time.monotonic()
-        if self.is_json:
-            self.tell("info", "started", f"consilience {self.command} begins.", version=version)
-
-    def finish(self, exit_code: int) -> None:
-        """Note in a log of JSON how the command ended, if it had begun."""
-        if self._begin is not None and self.is_json:
-            seconds = round(time.monotonic() - self._begin, 3)
-            message = f"consilience {self.command} ended with exit code {exit_code}."
-            self.tell("info", "finished", message, exit_code=exit_code, seconds=seconds)
+        self.begun = False
 
     def tell(self, level: str, event: str, message: str, **data: Any) -> None:
         """Say a sentence: of a level, with the kind of event in a word, and data for machines."""
         message = " ".join(message.split())
         if event == "warning":
             self.warnings.append({"category": data["category"], "message": message})
+        if not self.is_json and event in _MACHINES_ONLY:
+            return
         if not self.is_json:
             console(stderr=True).print(_STYLES[level].format(escape(message)), soft_wrap=True)
             return
@@ -150,23 +142,24 @@ class Reports:
             self._write(self._latest)
             return
         waited = self._clock() - self._reported
-        after = "" if self._latest is None else f" since {self._latest.description} ended"
         if waited >= SECONDS:
-            message = f"working: {duration(waited)}{after}"
-            self._log.tell("info", "working", message, task=None, seconds=round(waited, 3))
+            after = "" if self._latest is None else f" since {self._latest.description} ended"
+            seconds = round(waited, 3)
+            self._log.tell(
+                "info", "working", f"working: {duration(waited)}{after}", task=None, seconds=seconds
+            )
 
     def _write(self, task: rich.progress.Task) -> None:
         done, total, rate, spent = task.completed, task.total or 0, task.speed, task.elapsed or 0.0
-        left = None if task.finished or not rate else (total - done) / rate
-        parts = [f"{task.description}: {done:,} of {total:,} ({done / total if total else 1:.0%})"]
+        left = (total - done) / rate if rate and not task.finished else None
+        message = f"{task.description}: {done:,} of {total:,} ({done / total if total else 1:.0%})"
         if rate:
-            parts.append(f"{rate:,.0f} per second" if rate >= 10 else f"{rate:.2g} per second")
+            message += f", {rate:,.0f} per second" if rate >= 10 else f", {rate:.2g} per second"
         ending = "in all" if task.finished else "so far"
-        parts.append(f"{duration(spent)} {ending}" if left is None else f"{duration(left)} left")
+        message += f", {duration(spent)} {ending}" if left is None else f", {duration(left)} left"
         figures = {"rate": rate, "seconds": spent, "seconds_left": left}
-        rounded = {name: None if value is None else round(value, 3) for name, value in figures.items()}
-        about = {"task": task.description, "done": done, "total": total}
-        self._log.tell("info", "progress", ", ".join(parts), **about, **rounded)
+        data = {name: None if value is None else round(value, 3) for name, value in figures.items()}
+        self._log.tell("info", "progress", message, task=task.description, done=done, total=total, **data)
 
 
 def duration(seconds: float) -> str:

@@ -63,7 +63,6 @@ def inspect(
         consilience inspect birds.onnx pets.npy --classes pets=cat,dog,wren
         consilience inspect birds.onnx pets.npz --data X.npy --suggest --out aliases.json
     """
-
     given = library.read_aliases(aliases)
     teachers = open_teachers(files, classes)
     lists, names = [one.classes for one in teachers], [one.name for one in teachers]
@@ -82,7 +81,7 @@ def inspect(
         return view, tables.space(view)
     X = read_rows(data, teachers, run, drop)
     found = library.suggest_aliases(teachers, X, aliases=given, run=run)
-    view |= {"suggestions": found.to_dict(), "out": None if out is None else str(out)}
+    view |= {"suggestions": found.to_dict(), "out": out}
     parts = [*tables.space(view), "", *map(escape, repr(found).split("\n"))]
     if out is not None:
         library.write_aliases(out, found.aliases)
@@ -106,13 +105,12 @@ def score(
         consilience score --teacher birds.onnx --data X.csv --out birds_scores.npz
         consilience unify --teacher birds_scores.npz --teacher pets.onnx --data X.csv --out unified.onnx
     """
-
     (opened,) = open_teachers([teacher], classes)
     found = library.write_scores(Path(out), opened, read_rows(data, [opened], run, drop), run)
     view = {
         "teacher": shown(teacher),
-        "data": str(data),
-        "out": str(out),
+        "data": data,
+        "out": out,
         "n_rows": found.n_rows,
         "n_classes": len(opened.classes),
         "classes": opened.classes.tolist(),
@@ -150,7 +148,6 @@ def compare(
         consilience compare --teacher birds.onnx --teacher pets.npz --data X.npy
         consilience compare -t birds.onnx -t pets.npz --data X.npy --labels y.npy --quick
     """
-
     teachers = open_teachers(teacher, classes)
     X = read_rows(data, teachers, run, drop)
     unifier = library.Unifier(
@@ -199,7 +196,6 @@ def evaluate(
         consilience evaluate unified.onnx --data X.csv --labels y.csv -t birds.onnx -t pets.onnx \\
             --student logistic
     """
-
     opened = open_teachers([model, *teacher], classes)
     X = library.as_rows(read_rows(data, opened, run, drop)).all(run)
     found = library.evaluate_teacher(
@@ -219,7 +215,7 @@ def evaluate(
     )
     if report is not None:
         found.report(report)
-    return {"model": str(model), **found.to_dict(), "seed": random_state}, repr(found)
+    return {"model": model, **found.to_dict(), "seed": random_state}, repr(found)
 
 
 def verify(
@@ -238,9 +234,8 @@ def verify(
         consilience verify unified.onnx
         consilience verify unified.onnx --teacher birds.onnx --teacher pets.onnx --data X.csv
     """
-
     rows = None if data is None else library.open_files(data, "--data").all(None)
-    view = {"model": str(model), **library.verify_model(model, teachers=teacher, X=rows).to_dict()}
+    view = {"model": model, **library.verify_model(model, teachers=teacher, X=rows).to_dict()}
     return view, tables.checks(view)
 
 
@@ -266,14 +261,13 @@ def predict(
         consilience predict unified.onnx --data rows.csv --out predictions.csv --keep patient
         consilience predict languages.npz --data texts.txt --out labels.txt
     """
-
     found = library.predict_file(
         library.load(model), data, out, keep=keep, batch_size=batch_size, progress=run.report, option="--data"
     )
     view = {
-        "model": str(model),
-        "data": str(data),
-        "out": str(out),
+        "model": model,
+        "data": data,
+        "out": out,
         "n_rows": found.n_rows,
         "n_classes": len(found.classes),
         "classes": found.classes.tolist(),
@@ -307,12 +301,11 @@ def serve(
         consilience inspect http://127.0.0.1:8080/v2/models/unified
         consilience serve unified.onnx --write repository
     """
-
     if write is not None:
         folder = str(library.write_repository(model, write, name))
-        return {"model": str(model), "folder": folder}, f"{folder} is written."
+        return {"model": model, "folder": folder}, f"{folder} is written."
     with library.ModelServer(library.ServedModel(model, name), host, port) as server:
-        address = {"model": str(model), "url": server.url}
+        address = {"model": model, "url": server.url}
         show(address, f"The model is at {server.url}. Stop with Ctrl-C.")
         with suppress(KeyboardInterrupt):
             server.serve_forever()
@@ -336,7 +329,6 @@ def cache(
         consilience cache scores --limit 20GB
         consilience cache scores --clear
     """
-
     if clear and limit is not None:
         raise InvalidInputError("--clear and --limit exclude each other: --clear leaves nothing.")
     if not library.storage_path(folder).is_root():
@@ -378,12 +370,11 @@ def demo(
         consilience demo --all
         consilience demo --seed 1 --plot demo.png --save digits.onnx
     """
-
     if plot is not None:
         require("matplotlib", extra="report", purpose="Drawing a figure")
 
     view, model = library.run_demo(seed, every=every, progress=run.report)
-    view |= {"all": every, "plot": plot and str(plot), "model": save and str(save)}
+    view |= {"all": every, "plot": plot, "model": save}
     if save is not None:
         model.save(save)
     if plot is not None:

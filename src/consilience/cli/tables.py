@@ -38,32 +38,40 @@ def space_view(space: Any, kinds: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def space(view: Mapping[str, Any]) -> Iterator[Any]:
+def space(view: Mapping[str, Any]) -> list[Any]:
     """Draw the result of `space_view`, and what models take and give."""
-    teachers, groups, between = view["teachers"], view["components"], library.BETWEEN_GROUPS
-    yield f"[bold]{counted(view['n_classes'], 'class')} from {counted(len(teachers), 'teacher')}[/]"
-    yield table({**_TEACHER, "which": lambda row: shorten(row["classes"])}, teachers)
-    if 1 < len(teachers) <= MOST_OVERLAPS:
-        yield "\n[bold]Shared classes[/]"
-        shared = plain_table("", *(f">{row['name']}" for row in teachers))
-        for i, row in enumerate(view["overlaps"]):
-            cells = [f"[dim]{n}[/]" if i == j else str(n or "·") for j, n in enumerate(row)]
-            shared.add_row(escape(teachers[i]["name"]), *cells)
-        yield shared
-    if len(teachers) > 1:
-        alone = [(name, classes) for name, classes in view["only_one_teacher"].items() if classes]
-        said = [f"Only {escape(name)} knows {escape(shorten(classes))}." for name, classes in alone]
-        yield "\n".join(["", *(said or ["At least two teachers know every class."])])
-    if len(groups) == 1:
-        yield "One component: the teachers determine the probabilities of all classes."
-    else:
-        yield f"{len(groups)} components, which share no classes:"
-        yield from (f"  {escape(shorten(group))}" for group in groups)
-        yield f"Their outputs for a row do not determine how mass splits between them. {between}"
+    teachers, groups = view["teachers"], view["components"]
+    alone = [(name, classes) for name, classes in view["only_one_teacher"].items() if classes]
+    said = ["", *(f"Only {escape(name)} knows {escape(shorten(classes))}." for name, classes in alone)]
+    if not alone:
+        said.append("At least two teachers know every class.")
+    parts = ["One component: the teachers determine the probabilities of all classes."]
+    if len(groups) > 1:
+        parts = [
+            f"{len(groups)} components, which share no classes:",
+            *(f"  {escape(shorten(group))}" for group in groups),
+            "Their outputs for a row do not determine how mass splits between them. "
+            + library.BETWEEN_GROUPS,
+        ]
     inputs = [row for teacher in teachers for row in _inputs(teacher)]
-    if inputs:
-        yield "\n[bold]What the models take and give[/]"
-        yield table({name: f"{{{name}}}" for name in inputs[0]}, inputs)
+    models = [table({name: f"{{{name}}}" for name in inputs[0]}, inputs)] if inputs else []
+    return [
+        f"[bold]{counted(view['n_classes'], 'class')} from {counted(len(teachers), 'teacher')}[/]",
+        table({**_TEACHER, "which": lambda row: shorten(row["classes"])}, teachers),
+        *(["\n[bold]Shared classes[/]", _overlaps(view)] if 1 < len(teachers) <= MOST_OVERLAPS else []),
+        *(said if len(teachers) > 1 else []),
+        *parts,
+        *(["\n[bold]What the models take and give[/]", *models] if models else []),
+    ]
+
+
+def _overlaps(view: Mapping[str, Any]) -> Any:
+    names = [row["name"] for row in view["teachers"]]
+    shared = plain_table("", *(f">{name}" for name in names))
+    for i, row in enumerate(view["overlaps"]):
+        cells = [f"[dim]{n}[/]" if i == j else str(n or "·") for j, n in enumerate(row)]
+        shared.add_row(escape(names[i]), *cells)
+    return shared
 
 
 def _inputs(teacher: Mapping[str, Any]) -> Iterator[dict[str, str]]:
@@ -153,17 +161,15 @@ def _about_student(model: Any, student: Any) -> dict[str, Any]:
     }
 
 
-def _learnt(view: Mapping[str, Any], columns: dict[str, Any], more: dict[str, str | None]) -> Iterator[Any]:
+def _learnt(view: Mapping[str, Any], columns: dict[str, Any], more: Mapping[str, str | None]) -> list[Any]:
     """Draw teachers, what was done with the columns of a mixed table, and what is said of every student."""
-    yield table(_TEACHER | columns, view["teachers"])
-    notes = list((view["encoding"] or {}).items())
-    if notes:
-        rows = [
-            *notes[:MOST],
-            *([("...", f"and {len(notes) - MOST} columns more")] if len(notes) > MOST else []),
-        ]
-        yield table({"column": lambda row: row[0], "what the student learns from": lambda row: row[1]}, rows)
-    yield ""
+    notes = [
+        {"column": name, "what the student learns from": note}
+        for name, note in (view["encoding"] or {}).items()
+    ]
+    if len(notes) > MOST:
+        rest = {"column": "...", "what the student learns from": f"and {len(notes) - MOST} columns more"}
+        notes = [*notes[:MOST], rest]
     facts = {
         "classes": f"{view['n_classes']}: {shorten(view['classes'])}",
         "rows": f"{view['n_rows']}, {view['n_labels']} of them labelled",
@@ -174,14 +180,15 @@ def _learnt(view: Mapping[str, Any], columns: dict[str, Any], more: dict[str, st
         "without teachers": None,
         "model": view["out"],
     }
-    yield facts_table(facts | more)
+    noted = [table({name: f"{{{name}}}" for name in notes[0]}, notes)] if notes else []
+    return [table(_TEACHER | columns, view["teachers"]), *noted, "", facts_table({**facts, **more})]
 
 
 def _of_test(view: Mapping[str, Any], name: str) -> str | None:
     return None if view[name] is None else f"{percent(view[name])} of {view['n_test']} test rows"
 
 
-def unified(view: Mapping[str, Any]) -> Iterator[Any]:
+def unified(view: Mapping[str, Any]) -> list[Any]:
     """Draw the summary of ``consilience unify``."""
     shares = ", ".join(f"{name} {100 * share:.0f}%" for name, share in (view["pool_weights"] or {}).items())
     notes = {
@@ -237,7 +244,7 @@ def distilled_view(distiller: Any, alone: Any, kinds: Sequence[str], test: Any) 
     }
 
 
-def distilled(view: Mapping[str, Any]) -> Iterator[Any]:
+def distilled(view: Mapping[str, Any]) -> list[Any]:
     """Draw the summary of ``consilience distil``."""
     columns: dict[str, Any] = {
         ">weight": lambda row: (
@@ -328,20 +335,9 @@ def predicted(view: Mapping[str, Any]) -> list[Any]:
     return [table(columns, shown), facts_table(facts)]
 
 
-def contents(view: Mapping[str, Any]) -> Iterator[Any]:
+def contents(view: Mapping[str, Any]) -> list[Any]:
     """Draw the result of `ScoreStore.contents`."""
-    size_text, models = library.size_text, view["models"]
-    if view["n_bytes_deleted"]:
-        yield f"{size_text(view['n_bytes_deleted'])} deleted."
-    if view["n_trainings"]:
-        stopped = (
-            f"{counted(view['n_trainings'], 'stopped training')}, {size_text(view['n_bytes_trainings'])}"
-        )
-        yield f"{stopped}: the same command goes on with it; --clear deletes it."
-    if not models:
-        yield "" if view["n_trainings"] else "The cache is empty."
-        return
-    yield f"[bold]{counted(len(models), 'model')}, {view['n_rows']:,} rows, {size_text(view['n_bytes'])}[/]"
+    size_text, models, stopped = library.size_text, view["models"], view["n_trainings"]
     columns: dict[str, Any] = {
         "model": lambda row: row["teacher"] or f"unknown ({row['key'][:8]})",
         ">classes": lambda row: row["n_classes"],
@@ -350,28 +346,37 @@ def contents(view: Mapping[str, Any]) -> Iterator[Any]:
         ">files": "{n_files}",
         "last use": lambda row: (row["last_use"] or "")[:16].replace("T", " "),
     }
-    yield table(columns, models)
+    head = f"{counted(len(models), 'model')}, {view['n_rows']:,} rows, {size_text(view['n_bytes'])}"
+    parts = {
+        f"{size_text(view['n_bytes_deleted'])} deleted.": view["n_bytes_deleted"],
+        f"{counted(stopped, 'stopped training')}, {size_text(view['n_bytes_trainings'])}: the same command "
+        "goes on with it; --clear deletes it.": stopped,
+        "The cache is empty.": not models and not stopped,
+        f"[bold]{head}[/]": models,
+    }
+    return [*(text for text, holds in parts.items() if holds), *([table(columns, models)] if models else [])]
 
 
-def demo(view: Mapping[str, Any]) -> Iterator[Any]:
+def demo(view: Mapping[str, Any]) -> list[Any]:
     """Draw the result of `consilience.cli.demo.run_demo`."""
     supervised = {"name": "SPV", "family": "supervised, all rows pooled", "accuracy": view["supervised"]}
     supervised |= {"label_accuracy": None, "seconds": view["supervised_seconds"]}
-    yield "[bold]The sites: each trains on its own rows and shares only its model[/]"
-    yield _sites(view["sites"])
-    yield f"\n[bold]One network out of five, from {view['n_transfer']} unlabelled rows[/]"
     compared = _variants([*view["variants"], supervised], view["best"])
     compared.rows[-2].end_section = True
-    yield compared
-    yield "\n[bold]Three sites that share no digit, unified on the same unlabelled rows[/]"
-    yield _sites(view["disjoint"]["sites"])
-    yield _variants(view["disjoint"]["variants"])
-    yield "\n[bold]In plain words[/]"
-    yield from (f"- {escape(sentence)}" for sentence in view["sentences"])
-    yield f"({view['seconds']:.0f} seconds, seed {view['seed']})"
-    for what, file in (("The figure", view["plot"]), (f"The model of {view['best']}", view["model"])):
-        if file is not None:
-            yield f"{what} is in {escape(file)}."
+    files = {"The figure": view["plot"], f"The model of {view['best']}": view["model"]}
+    return [
+        "[bold]The sites: each trains on its own rows and shares only its model[/]",
+        _sites(view["sites"]),
+        f"\n[bold]One network out of five, from {view['n_transfer']} unlabelled rows[/]",
+        compared,
+        "\n[bold]Three sites that share no digit, unified on the same unlabelled rows[/]",
+        _sites(view["disjoint"]["sites"]),
+        _variants(view["disjoint"]["variants"]),
+        "\n[bold]In plain words[/]",
+        *(f"- {escape(sentence)}" for sentence in view["sentences"]),
+        f"({view['seconds']:.0f} seconds, seed {view['seed']})",
+        *(f"{what} is in {escape(file)}." for what, file in files.items() if file is not None),
+    ]
 
 
 def _sites(sites: Sequence[Mapping[str, Any]]) -> Any:

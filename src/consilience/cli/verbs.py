@@ -73,7 +73,6 @@ def unify(
         consilience unify -t birds.onnx -t pets.onnx --data X.csv --soft-labels q.npz
         consilience unify -t news/ -t mails.npz --data texts.txt --out unified.npz
     """
-
     if out is None and soft_labels is None:
         raise InvalidInputError("Nothing to write: give --out FILE.onnx, --soft-labels FILE, or both.")
     if out is not None and soft_labels is not None and out.with_suffix("") == soft_labels.with_suffix(""):
@@ -94,21 +93,12 @@ def unify(
     if test is not None:
         _check_truth(test[1], unifier)
     if out is None:
-        found = vars(unifier.make_estimate(X, y))
+        source = unifier.make_estimate(X, y)
     else:
-        names = (
-            "method",
-            "soft_labels",
-            "n_abstentions",
-            "temperatures",
-            "pool_weights",
-            "neighbor_weight",
-            "seconds",
-        )
         with naming(data):
-            unifier.fit(X, y)
-        found = {name: getattr(unifier, f"{name}_") for name in names}
-        found["space"] = unifier.label_space_
+            source = unifier.fit(X, y)
+    found = {name.rstrip("_"): value for name, value in vars(source).items()}
+    found["space"] = found.get("label_space", found.get("space"))
     view = tables.unified_view(unifier, found, kinds(teacher), y, test) | {"n_rows": len(X)}
     if out is not None:
         unifier.save(out, measured=_measured(view))  # last: a run that fails writes nothing
@@ -116,7 +106,7 @@ def unify(
         library.write_soft_labels(soft_labels, found["soft_labels"], found["space"].classes)
     if report is not None:
         unifier.report(report, *(test or ()), labels_only=False)
-    view |= {"out": _text(out), "soft_labels": _text(soft_labels), "report": _text(report)}
+    view |= {"out": out, "soft_labels": soft_labels, "report": report}
     return view, tables.unified(view)
 
 
@@ -174,7 +164,7 @@ def distil(
         alone.fit(X, y)
     view = tables.distilled_view(distiller, alone, kinds(teacher), test)
     distiller.save(out, measured=_measured(view))  # last: a run that fails writes nothing
-    view |= {"n_rows": len(X), "out": str(out)}
+    view |= {"n_rows": len(X), "out": out}
     return view, tables.distilled(view)
 
 
@@ -283,12 +273,8 @@ def cluster(
     library.write_clusters(out, model.labels_)
     if report is not None:
         model.report(report, X, classes)
-    view = tables.clustered_view(model, X, y, classes) | {"out": str(out), "report": _text(report)}
+    view = tables.clustered_view(model, X, y, classes) | {"out": out, "report": report}
     return view, tables.clustered(view)
-
-
-def _text(file: Path | None) -> str | None:
-    return None if file is None else str(file)
 
 
 def _measured(view: Mapping[str, Any]) -> dict[str, Any] | None:

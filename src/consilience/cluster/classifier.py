@@ -107,7 +107,7 @@ class CollisionClassifier(ClassifierOptions, FittedClassifier):
         """
         self.check_options()
         run, self.model_ = resolve_run(self.run), self.resolved("model")
-        if self._learns_noise and isinstance(self.model_, Network):
+        if isinstance(self.noise, str) and isinstance(self.model_, Network):
             raise InvalidInputError(
                 "{argument} needs model='linear'. Estimate the rate with a linear model, and give its "
                 "noise_rate_ to the network.",
@@ -138,10 +138,6 @@ class CollisionClassifier(ClassifierOptions, FittedClassifier):
         logits = rows @ self.coef_.T + self.intercept_ if linear else self.student_.predict_logits(rows)
         return np.asarray(softmax(logits, axis=1))
 
-    @property
-    def _learns_noise(self) -> bool:
-        return isinstance(self.noise, str)
-
     def _check_rows(self, X: Any, *, reset: bool) -> NDArray[Any]:
         # for networks, integers stay integers, for embeddings; the size of images may vary after training
         linear = isinstance(self.model_, Softmax)
@@ -153,7 +149,7 @@ class CollisionClassifier(ClassifierOptions, FittedClassifier):
         self.classes_, observed = read_soft_labels(y, self.classes)
         self.transition_: Floats | None = None
         self.noise_rate_: float | None = None
-        if self.noise is None or self._learns_noise:
+        if self.noise is None or isinstance(self.noise, str):
             return observed
         if np.ndim(self.noise) == 0:
             self._set_noise_rate(float(self.noise))
@@ -181,7 +177,7 @@ class CollisionClassifier(ClassifierOptions, FittedClassifier):
         stop: dict[str, Any] = {"max_iter": int(options.max_iter), "tol": float(options.tol)}
         self.weight_decay_ = DEFAULT_DECAY if options.weight_decay is None else float(options.weight_decay)
         self.standardize_: bool | str = True if options.standardize is None else options.standardize
-        if self._learns_noise:
+        if isinstance(self.noise, str):
             kinds = (True, "common") if options.standardize is None else (options.standardize,)
             chosen = choose_noise(
                 {kind: _scaled(X, kind)[0].astype(np.float32) for kind in kinds},

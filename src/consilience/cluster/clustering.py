@@ -149,10 +149,9 @@ class CollisionClustering(ClusteringOptions, ClusterMixin, BaseEstimator):
     def _check_rows(self, X: ArrayLike, *, reset: bool = False) -> NDArray[Any]:
         if not reset:
             check_fitted(self, "labels_")
-        if isinstance(self.model_, Linear):
-            return validated_rows(self, X, dtype=(np.float64, np.float32), reset=reset)
-        # Integers stay integers, for embeddings.
-        return validated_rows(self, X, dtype=None, allow_nd=True, reset=reset)
+        linear = isinstance(self.model_, Linear)
+        dtype = (np.float64, np.float32) if linear else None  # integers stay integers, for embeddings
+        return validated_rows(self, X, dtype=dtype, allow_nd=not linear, reset=reset)
 
     def _logits(self, rows: NDArray[Any]) -> Floats:
         if isinstance(self.model_, Network):

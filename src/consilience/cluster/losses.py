@@ -174,19 +174,16 @@ def _own(problem: Problem, loss: Own) -> ClusteringLoss:
 
     def of(S: Floats, A: Floats) -> tuple[float, Floats, Floats]:
         out = loss.function(S, A)
-        if not isinstance(out, tuple) or len(out) != 3:
-            raise InvalidInputError(
-                f"The loss returned a {type(out).__name__}; expected three: the value, its gradient by proba "
-                "and its gradient by mean_proba (0.0 if it does not depend on one)."
-            )
         try:
-            value = float(out[0])
-            slopes = [np.broadcast_to(np.asarray(part, dtype=np.float64), S.shape) for part in out[1:]]
+            value, by_S, by_A = out
+            value = float(value)
+            slopes = [np.broadcast_to(np.asarray(part, dtype=np.float64), S.shape) for part in (by_S, by_A)]
         except (TypeError, ValueError) as error:
             raise InvalidInputError(
-                f"The loss returned what cannot be read as a number and two gradients {S.shape}: {error}."
+                f"The loss returned a {type(out).__name__}; expected three: the value, its gradient by proba "
+                f"and its gradient by mean_proba, each {S.shape}, or 0.0 if it depends not on one ({error})."
             ) from error
-        if not np.isfinite(value) or not all(np.isfinite(slope).all() for slope in slopes):
+        if not (np.isfinite(value) and np.isfinite(slopes).all()):
             raise InvalidInputError(
                 f"The loss returned the value {value}, or gradients, that are not finite. Keep logarithms "
                 "and divisions away from zero: predictions can be 0."

@@ -59,16 +59,7 @@ class Views(nn.Module):
         return self.augment(X, torch.default_generator)
 
 
-class _Criterion(nn.Module):
-    """A loss whose value and gradient by the logits are computed by numpy."""
-
-    def _carry(self, logits: Tensor, value: float, gradient: Floats) -> Tensor:
-        """Return a scalar with this value and this gradient."""
-        slope = (logits * torch.as_tensor(gradient).to(logits)).sum()
-        return slope - slope.detach() + value
-
-
-class RoundLoss(_Criterion):
+class RoundLoss(nn.Module):
     """The loss of one round, over all rows: a batch is a sample of its gradient.
 
     Losses that tie rows to each other, by shares or by neighbours, must know the logits of all rows at each
@@ -88,10 +79,10 @@ class RoundLoss(_Criterion):
         self.logits += (new - self.logits[index]).mean(axis=0)
         self.logits[index] = new
         value, gradient = self.loss(self.logits)
-        return self._carry(logits, value, gradient[index] * (len(self.logits) / len(index)))
+        return _carry(logits, value, gradient[index] * (len(self.logits) / len(index)))
 
 
-class BatchLoss(_Criterion):
+class BatchLoss(nn.Module):
     """The paper's loss: labels are made anew for each batch, from predictions averaged over its views."""
 
     def __init__(self) -> None:
@@ -109,7 +100,7 @@ class BatchLoss(_Criterion):
         S = softmax(values, axis=1)
         of_batch = clustering_loss(self.problem.rows(np.tile(_whole(rows), n_views), views))
         loss, value = of_batch(S, mean_of_neighbours(S, views))
-        return self._carry(logits, value, loss(values)[1])
+        return _carry(logits, value, loss(values)[1])
 
 
 class NetworkModel:
@@ -212,6 +203,12 @@ def network(
     if isinstance(student.module_, Views):
         student.module_ = student.module_.module
     student.set_params(**own)
+
+
+def _carry(logits: Tensor, value: float, gradient: Floats) -> Tensor:
+    """Return a scalar with this value and this gradient by the logits, which numpy has computed."""
+    slope = (logits * torch.as_tensor(gradient).to(logits)).sum()
+    return slope - slope.detach() + value
 
 
 def _whole(rows: Tensor) -> Ints:

@@ -9,7 +9,7 @@ import numpy as np
 
 from consilience._validation import as_random_state
 from consilience.distil.losses import DistilOptions, LabelsOnly, Loss, Own
-from consilience.distil.targets import AllRows, Follower, Targets, train
+from consilience.distil.targets import Follower, Targets, train
 from consilience.distil.teacher_check import Folds, TeacherCheck, check_teacher, score_weights
 from consilience.distil.teacher_signal import Task, TeacherSignal, make_signal
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError, warn
@@ -17,8 +17,8 @@ from consilience.kernels.arrays import Floats
 from consilience.labels.reader import LabelCodes, read_labels
 from consilience.rows import Rows, as_rows, rows_that_fit
 from consilience.run import Run, part_of, resolve_run
+from consilience.scoring import with_open_cache
 from consilience.scoring.blocks import observe
-from consilience.scoring.store import with_open_cache
 from consilience.students.classifier import Origin, StudentClassifier, timed
 from consilience.students.make import make_student
 from consilience.students.student import encoder_of
@@ -130,9 +130,17 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
             weights = _weigh(examined, opened.scores, float(loss.sharpness))
         with timed(seconds, "training"):
             targets = Targets.of(task, _followers(examined, weights, labels, choices), student.scores)
-            everything = AllRows(rows, labels.codes, as_seen, observed=places is None)
-            own = hasattr(self.student, "max_iter")
-            train(student, targets, everything, opened.teachers if examined else [], run, own=own)
+            train(
+                student,
+                targets,
+                rows,
+                labels.codes,
+                as_seen,
+                run,
+                teachers=opened.teachers if examined else [],
+                observed=places is None,
+                own=hasattr(self.student, "max_iter"),
+            )
         # only now, so that a fit that fails changes nothing
         self.classes_, self.teachers_, self.seconds_ = task.classes, opened.teachers, seconds
         self.n_labels_ = int(np.count_nonzero(labels.known))
@@ -215,10 +223,10 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
             return WEIGHTS[student.scores], LABELLED_SHARE
         return (UNCHECKED_WEIGHT,), 1.0
 
-    def _student_temperature(self) -> float:
+    def student_temperature(self) -> float:
         return 1.0
 
-    def _origin(self) -> Origin:
+    def origin(self) -> Origin:
         loss = self.resolved("loss")
         about = {
             "loss": loss.name,

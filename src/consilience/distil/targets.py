@@ -234,28 +234,17 @@ def _nearest_mean_logits(signal: TeacherSignal, task: Task) -> Columns:
     return lambda seen: -squares(features(seen)) / (own if own > 0 else 1.0)
 
 
-class AllRows(NamedTuple):
-    """All rows to learn from.
-
-    Attributes
-    ----------
-    rows : Rows
-    codes : (n,) array of int
-        Positions of the labels; -1 for rows without one.
-    as_seen : callable
-        From rows to what the student sees of them.
-    observed : bool
-        Whether the signals of teachers have the answers to all rows, so that none is asked again.
-    """
-
-    rows: Rows
-    codes: NDArray[np.intp]
-    as_seen: Callable[[Any], Any]
-    observed: bool
-
-
 def train(
-    student: Any, targets: Targets, everything: AllRows, teachers: Sequence[Teacher], run: Run, *, own: bool
+    student: Any,
+    targets: Targets,
+    rows: Rows,
+    codes: NDArray[np.intp],
+    as_seen: Callable[[Any], Any],
+    run: Run,
+    *,
+    teachers: Sequence[Teacher],
+    observed: bool,
+    own: bool,
 ) -> None:
     """Fit the student to all rows by passes over them.
 
@@ -263,17 +252,22 @@ def train(
     ----------
     student : unfitted student
     targets : Targets
-    everything : AllRows
+    rows : Rows
+    codes : (n,) array of int
+        Positions of the labels; -1 for rows without one.
+    as_seen : callable
+        From rows to what the student sees of them.
+    run : Run
     teachers : sequence of Teacher
         All of them, also those that are not followed.
-    run : Run
+    observed : bool
+        Whether the signals of teachers have the answers to all rows, so that none is asked again.
     own : bool
         Whether the student has options of training of its own.
     """
-    rows, codes, as_seen, _ = everything
     goals = new_array((len(rows), targets.n_columns), run)
     used, digest = codes >= 0, blake2b(digest_size=16)
-    for part, said in _answers(targets.followers, everything, teachers, run):
+    for part, said in _answers(targets.followers, rows, [] if observed else teachers, run):
         for follower, seen in zip(targets.followers, said, strict=True):
             used[part] |= follower.rows(codes[part], seen)
         goals[part] = targets.columns(codes[part], said)
@@ -318,11 +312,13 @@ def training_options(rows: int) -> dict[str, Any]:
 
 
 def _answers(
-    followers: Sequence[Follower], everything: AllRows, teachers: Sequence[Teacher], run: Run
+    followers: Sequence[Follower], rows: Rows, teachers: Sequence[Teacher], run: Run
 ) -> Iterator[tuple[slice, list[Observed]]]:
-    """Yield the positions of some rows, and what the teacher of each follower says of them."""
-    rows = everything.rows
-    if everything.observed or not followers:
+    """Yield the positions of some rows, and what the teacher of each follower says of them.
+
+    Without `teachers`, it is what their signals have.
+    """
+    if not (teachers and followers):
         for number in range(rows.n_blocks):
             part = rows.rows_of(number)
             yield part, [follower.signal.observed.take(part) for follower in followers]

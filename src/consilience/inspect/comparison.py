@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import product
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -215,17 +215,8 @@ class Comparison:
         return "\n".join([shown["caption"], "", *as_lines(shown), "", *self.notes()])
 
 
-class Settings(NamedTuple):
-    """What is compared."""
-
-    method: Method
-    balance: bool | str
-    self_label: bool
-
-    @property
-    def name(self) -> str:
-        """The method in a word."""
-        return str(clone(self.method).set_params(teacher_temperatures=None))
+Settings = tuple[Method, Any, bool]
+"""What is compared: a method, balancing, and whether the student learns its own labels."""
 
 
 def compare(
@@ -299,7 +290,7 @@ def compare(
     X, truth = take_rows(X, rows), truth.of(rows)
     balanced = not space.identical if unified.balance == "auto" else unified.balance
     own = bool(getattr(unified.student, "self_label", False))
-    current = Settings(unified.resolved("method"), balanced, own)
+    current: Settings = (unified.resolved("method"), balanced, own)
     settings = [current, *(other for other in grid if repr(other) != repr(current))]
     tried = [
         _decide(unified, learner, X, packed, one, (place, len(settings)))
@@ -308,15 +299,17 @@ def compare(
     decided = np.array([one for one, _, _ in tried])
     agreement, coverage = agreements(decided, packed, space), coverages(decided, space.n_classes)
     known, found = truth.known, []
-    for place, (one, (guesses, seconds, error)) in enumerate(zip(settings, tried, strict=True)):
+    for place, ((method, balanced, own), (guesses, seconds, error)) in enumerate(
+        zip(settings, tried, strict=True)
+    ):
         right, total = int((guesses[known] == truth.codes).sum()), len(truth.codes)
         measured = error is None and total > 0
         found.append(
             Configuration(
-                one.name,
-                one.balance,
-                one.method.teacher_temperatures,
-                one.self_label,
+                str(clone(method).set_params(teacher_temperatures=None)),
+                balanced,
+                method.teacher_temperatures,
+                own,
                 float(agreement[place]),
                 float(coverage[place]),
                 float(agreement[place] * coverage[place]),
@@ -354,7 +347,7 @@ def _grid(*choices: Sequence[Any]) -> list[Settings]:
         for value in values if name != "methods" else ():
             check_choice(name, value, (*example, "sqrt") if name == "balance" else example)
     return [
-        Settings(clone(as_method(method)).set_params(teacher_temperatures=heat), balanced, own)
+        (clone(as_method(method)).set_params(teacher_temperatures=heat), balanced, own)
         for method, balanced, heat, own in product(*choices)
     ]
 
@@ -389,15 +382,15 @@ def _decide(
 
 def _model(unified: Any, student: Any, settings: Settings, run: Run) -> Any:
     """Return an unfitted Unifier with the settings to compare, and this student."""
-    student.self_label = settings.self_label
+    method, balance, student.self_label = settings
     if student.self_label:
         student.loss = "cross-entropy"
     if student.train == "backprop":
         student.train = "estimate"
     return clone(unified).set_params(
         student=student,
-        method=settings.method,
-        balance=settings.balance,
+        method=method,
+        balance=balance,
         disconnected="ignore",
         run=Run(memory=run.memory),
     )

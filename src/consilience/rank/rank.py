@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,10 @@ from consilience.options import takes
 from consilience.rank.metrics import SCORES, Case, fitted_logits, takes_teachers
 from consilience.rank.options import Metric, Own, RankOptions, Transport
 from consilience.rank.ranking import RankedTeacher, Ranking
-from consilience.rows import Rows, as_rows, memory_budget
+from consilience.rows import as_rows, memory_budget
 from consilience.rows.rows import SomeRows
 from consilience.run import Run, resolve_run
-from consilience.scoring import observe, with_open_cache
-from consilience.scoring.ray import engine_options, map_on_ray
+from consilience.scoring import engine_options, observe, with_open_cache
 from consilience.students.make import named_student
 from consilience.teachers import Observed, Teacher, as_teacher
 from consilience.teachers.given import GivenTeachers, distinct_names, given_teachers
@@ -41,24 +40,12 @@ _Ranked = tuple[RankedTeacher, Floats | None]
 """A teacher's row, and the number of each row of X whose mean is its score."""
 
 
-@dataclass(frozen=True, eq=False)
-class Task:
+class Task(NamedTuple):
     """What all teachers are scored on, and how."""
 
-    rows: Rows
-    places: NDArray[np.intp]  # of the rows that are used
-    y: NDArray[Any]  # their labels
-    codes: NDArray[np.intp]
-    n_classes: int
+    case: Case  # of no teacher yet
     metrics: Mapping[str, Metric]  # by name; the first ranks
-    options: RankOptions
     run: Run  # without progress: teachers are asked silently
-    student_logits: Floats | None = None  # of Approximation I
-
-    @property
-    def seed(self) -> int:
-        """The seed of resamples, folds, mixtures and samples."""
-        return self.options.random_state or 0
 
 
 @takes(RankOptions)
@@ -104,14 +91,18 @@ def rank_teachers(teachers: Any, X: Any, y: Any, options: RankOptions) -> Rankin
     for row, added in (_ranked if run.engine == "local" else _on_ray)(given, task, run):
         means = np.full(n_resamples, -np.inf)
         if added is not None and options.confidence is not None:
-            means = resampled_means(added, n_resamples, task.seed)
+            means = resampled_means(added, n_resamples, task.case.seed)
             row = replace(row, interval=_interval(means, options.confidence, first.highest))
         rows.append(row)
         resamples.append(means)
     names = distinct_names([row.name for row in rows])
     rows = [replace(row, name=name) for row, name in zip(rows, names, strict=True)]
     return Ranking(
-        _best_first(rows, np.array(resamples)), first.name, len(task.y), task.n_classes, options.confidence
+        _best_first(rows, np.array(resamples)),
+        first.name,
+        len(task.case.y),
+        task.case.n_classes,
+        options.confidence,
     )
 
 
@@ -119,7 +110,7 @@ def _read_task(X: Any, y: Any, metrics: Mapping[str, Metric], options: RankOptio
     """Read the labels, choose the rows, and train the student that serves all teachers."""
     transport = [one for one in metrics.values() if isinstance(one, Transport)]
     student = _checked_student(transport[0].student) if transport else None
-    rows = as_rows(X)
+    rows, seed = as_rows(X), options.random_state or 0
     classes, codes = read_labels(y, len(rows), at_least=2)
     places, most = np.flatnonzero(codes >= 0), MOST_ROWS
     alone = student is None and not any(isinstance(one, Own) for one in metrics.values())
@@ -133,13 +124,16 @@ def _read_task(X: Any, y: Any, metrics: Mapping[str, Metric], options: RankOptio
                     "needs them in memory. Raise memory= for more."
                 )
             )
-        seed = options.random_state or 0
         places = np.sort(np.random.default_rng(seed).choice(places, most, replace=False))
-    task = Task(rows, places, classes[codes[places]], codes[places], len(classes), metrics, options, run)
-    if student is None or takes_teachers(student):
-        return task
-    once = fitted_logits(clone(student, safe=False), rows.take(places), task.y, classes)
-    return replace(task, student_logits=once)
+    y, once = classes[codes[places]], None
+    if student is not None and not takes_teachers(student):
+        once = fitted_logits(clone(student, safe=False), rows.take(places), y, classes)
+    nothing = Observed(np.empty((len(places), 0)), None)
+    intervals = options.confidence is not None
+    case = Case(
+        None, rows, places, y, codes[places], len(classes), nothing, options.folds, seed, intervals, once
+    )
+    return Task(case, metrics, run)
 
 
 def _checked_student(student: Any) -> Any:
@@ -162,10 +156,12 @@ def _ranked(given: GivenTeachers, task: Task, run: Run) -> Iterator[_Ranked]:
 
 def _on_ray(given: GivenTeachers, task: Task, run: Run) -> list[_Ranked]:
     """Rank each teacher in a task of its own."""
+    from consilience.scoring.ray import map_on_ray
+
     items = list(zip(given.sources, given.names, range(len(given.names)), strict=True))
     found: dict[int, _Ranked] = {}
     options = engine_options(run)
-    for place, result in map_on_ray(_rank_without_teacher, task, items, given.names, options):
+    for place, result in map_on_ray(_rank_without_teacher, task, items, options):
         source, name, _ = items[place]
         if isinstance(result, ScoringError):
             found[place] = replace(_failed(name, place), error=str(result)), None
@@ -207,7 +203,7 @@ def _rank_one(task: Task, item: tuple[Any, str | None, int]) -> _Ranked:
                 except Exception as problem:  # a metric that does not rank may fail: its column stays empty
                     scores[metric] = np.nan
                     warn(ConsilienceWarning(f"{metric}: {_reason(problem)}"))
-            partial = bool(np.isnan(added).any()) and case.n_classes < task.n_classes
+            partial = bool(np.isnan(added).any()) and case.n_classes < task.case.n_classes
             row = replace(row, score=scores[first], scores=scores, partial=partial)
         except Exception as problem:  # whatever a foreign model raises, the others are still to be ranked
             row, added = replace(row, error=_reason(problem)), None
@@ -219,7 +215,7 @@ def _rank_one(task: Task, item: tuple[Any, str | None, int]) -> _Ranked:
 
 def _observed(teacher: Teacher, task: Task) -> Observed:
     """Ask a teacher about the rows of the task."""
-    rows, places = task.rows, task.places
+    rows, places = task.case.rows, task.case.places
     if len(places) == len(rows):
         return observe(teacher, rows, task.run)
     if teacher.part(slice(0, 0)) is not None:  # it holds the outputs of all rows
@@ -236,7 +232,7 @@ def _scored(case: Case, answered: NDArray[np.bool_], name: str, task: Task) -> F
     rows = SCORES[type(metric)](case, metric)
     if not np.isfinite(rows.mean()):
         raise TeacherError(case.teacher.name, f"has {name} = {rows.mean()}, which is no score.")
-    added = np.full(len(task.y), -np.log(task.n_classes) if metric.likelihood else np.nan)
+    added = np.full(len(task.case.y), task.case.guess if metric.likelihood else np.nan)
     added[answered] = rows
     return added
 
@@ -264,20 +260,17 @@ def _case(teacher: Teacher, observed: Observed, task: Task) -> tuple[Case, NDArr
             raise TeacherError(teacher.name, f"has embeddings with NaN or infinity in {counted(bad, 'row')}.")
         if not np.ptp(observed.embeddings[answered], axis=0).any():
             raise TeacherError(teacher.name, "has the same embedding for every row.")
-    case = Case(
-        teacher, task.rows, task.places, task.y, task.codes, task.n_classes, observed, task.options.folds,
-        task.seed, task.options.confidence is not None, task.student_logits,
-    )  # fmt: skip
+    case = replace(task.case, teacher=teacher, observed=observed)
     if answered.all():
         return case, answered
     case = case.part(answered)
     if case.n_classes < 2:
         raise TeacherError(teacher.name, "answered rows of one class only.")
-    lost = task.n_classes - case.n_classes
+    lost = task.case.n_classes - case.n_classes
     among = f", among them all of {counted(lost, 'class')}" if lost else ""
     warn(
         ConsilienceWarning(
-            f"Abstains on {int((~answered).sum())} of {len(task.y)} rows{among}; these count as guesses "
+            f"Abstains on {int((~answered).sum())} of {len(answered)} rows{among}; these count as guesses "
             "where the metric is a likelihood, and are left out of others."
         )
     )

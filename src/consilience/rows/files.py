@@ -198,7 +198,7 @@ class Arrays:
     """An .npy file, or an .npz, which may be compressed: it is read at once."""
 
     def __init__(self, path: Path) -> None:
-        self._values = open_npy(path) if path.suffix.lower() == ".npy" else read_npz_array(path, "X")
+        self._values: Any = open_npy(path) if path.suffix.lower() == ".npy" else read_npz_array(path, "X")
         dtype, shape = self._values.dtype, self._values.shape
         if dtype.kind not in "biuf" or len(shape) < 2 or 0 in shape:
             raise ValueError(

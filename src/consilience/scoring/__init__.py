@@ -1,8 +1,15 @@
 """Run teachers on rows: in batches, in several processes, on Ray, with a cache of what they said."""
 
-from consilience.scoring.blocks import Asked, observe, score, score_blocks
-from consilience.scoring.ray import RayOptions, engine_options
-from consilience.scoring.store import ScoreStore, as_store, with_open_cache
+from consilience.scoring.blocks import (
+    Asked,
+    RayOptions,
+    engine_options,
+    observe,
+    score,
+    score_blocks,
+    with_open_cache,
+)
+from consilience.scoring.store import ScoreStore, as_store
 
 __all__ = [
     "Asked",

@@ -20,6 +20,7 @@ from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import KEY, Card, carded, date_now, rows_sha256
 from consilience.files.disk import replacing
 from consilience.labels import LabelSpace
+from consilience.options import Options, anything, check_choice, count, number, option, optional
 from consilience.rows.rows import Block, Rows, as_rows, new_array, take_rows
 from consilience.run import Progress, Run, silent
 from consilience.scoring.batches import FIRST, SETTLE, Batch, Pace, ask, ask_batches
@@ -33,11 +34,66 @@ Finish = Callable[[slice, NDArray[np.float32]], NDArray[np.float32]]
 Digests = NDArray[np.uint64] | None
 
 
+class RayOptions(Options):
+    """How to run on Ray: ``Run(engine="ray", engine_options={...})``."""
+
+    address: str | None = option(
+        anything("str or None"),
+        "Of the cluster. By default the one that is connected or runs on this machine, else a new one here.",
+        default=None,
+    )
+    workers: int | None = option(
+        optional(count()),
+        "Most actors that score at once. By default as many as the cluster has room for.",
+        default=None,
+    )
+    num_cpus: float = option(number(at_least=0), "Processors that a worker reserves.", default=1)
+    num_gpus: float = option(number(at_least=0), "Devices that a worker reserves.", default=0)
+    timeout: float = option(
+        number(above=0), "Stop with an error if no row is scored for this many seconds.", default=600.0
+    )
+    train_workers: int | None = option(
+        optional(count()),
+        "Processes that train a torch student together, by Ray Train. By default it learns in the process "
+        "that calls `fit`.",
+        default=None,
+    )
+
+
+def engine_options(run: Run) -> RayOptions:
+    """Return how to run on Ray, checked; raise if options are given and the engine is another."""
+    given, known = {} if run.engine_options is None else run.engine_options, RayOptions.declared()
+    if run.engine == "local" and given:
+        raise InvalidInputError(
+            "{argument} are for {remedy}; drop them.", argument="engine_options", remedy=("engine", "ray")
+        )
+    if not isinstance(given, Mapping):
+        raise InvalidInputError(
+            f"{{argument}} must be a dict; it may have {', '.join(known)}.",
+            argument="engine_options",
+            value=given,
+        )
+    for key in given:
+        check_choice("engine_options", key, known)
+    made = RayOptions(**given)
+    made.check_options()
+    return made
+
+
+def with_open_cache(run: Run) -> Run:
+    """Return the same `Run` with its cache opened, for a verb that asks teachers several times."""
+    return run if run.cache is None else run.changed(cache=_store_of(run), cache_limit=None)
+
+
+def _store_of(run: Run) -> ScoreStore | None:
+    return None if run.cache is None else as_store(run.cache, run.cache_limit)
+
+
 def score(teachers: Sequence[Teacher], space: LabelSpace, rows: Rows, run: Run) -> NDArray[np.float32]:
     """Return the packed logits (n, m) of all teachers, in single precision; see `score_blocks`."""
     packed = new_array((len(rows), space.n_columns), run)
-    for number, logits in score_blocks(teachers, space, rows, run):
-        packed[rows.rows_of(number)] = logits
+    for i, logits in score_blocks(teachers, space, rows, run):
+        packed[rows.rows_of(i)] = logits
     return packed
 
 
@@ -70,7 +126,7 @@ def score_here(
     teachers: Sequence[Teacher], space: LabelSpace, rows: Rows, run: Run, finish: Finish | None = None
 ) -> Iterator[BlockScores]:
     """Do what `score_blocks` does, in this process."""
-    asked = open_teachers(teachers, rows, run, as_store(run.cache, run.cache_limit))
+    asked = open_teachers(teachers, rows, run, _store_of(run))
     for block in rows.blocks():
         done = len(teachers) * block.rows.start
         report = after(run.report, done, len(teachers) * len_of(block), len(teachers) * len(rows))
@@ -94,7 +150,7 @@ def observe(teacher: Teacher, rows: Any, run: Run, embeddings: bool = True) -> O
         Whether embeddings are wanted, too.
     """
     rows = as_rows(rows)
-    asked = Asked(teacher, rows, run, as_store(run.cache, run.cache_limit), embeddings)
+    asked = Asked(teacher, rows, run, _store_of(run), embeddings)
 
     def parts() -> Iterator[tuple[slice, Observed]]:
         # no rows are asked about, too: they may be of a wrong kind

@@ -29,7 +29,6 @@ from consilience.exceptions import (
     warn,
 )
 from consilience.labels import LabelSpace
-from consilience.options import Check, Options, anything, check_choice, count, number, option, optional
 from consilience.rows import Block, Rows
 from consilience.rows.datasets import sent_to_ray
 from consilience.run import Run
@@ -37,13 +36,16 @@ from consilience.scoring.blocks import (
     Asked,
     BlockScores,
     Finish,
+    RayOptions,
     ask_all,
+    engine_options,
     open_teachers,
     placed,
     score_here,
     settle,
+    with_open_cache,
 )
-from consilience.scoring.store import as_store, with_open_cache
+from consilience.scoring.store import as_store
 from consilience.teachers import Teacher
 from consilience.teachers.outputs import summary
 
@@ -54,76 +56,6 @@ TRIES = 3
 _POLL = 0.5  # seconds between two looks at the workers
 _MOST = 1000  # workers that reserve nothing
 _KEPT = "Blocks that are done are in the cache, if one was given: the same call goes on from there."
-
-
-def _read_options(kind: type[Options], given: Any, name: str) -> Any:
-    """Return options that were given as a dict, checked."""
-    known = kind.declared()
-    if not isinstance(given, Mapping):
-        raise InvalidInputError(
-            f"{{argument}} must be a dict; it may have {', '.join(known)}.", argument=name, value=given
-        )
-    for key in given:
-        check_choice(name, key, known)
-    made = kind(**given)
-    made.check_options()
-    return made
-
-
-class TeacherNeeds(Options):
-    """What one teacher needs on Ray."""
-
-    num_cpus: float = option(number(at_least=0), "Processors that its workers reserve.", default=1)
-    num_gpus: float = option(number(at_least=0), "Devices that its workers reserve.", default=0)
-    rows_per_call: int | None = option(optional(count()), "Most rows in one call of it.", default=None)
-
-
-def _needs_by_name(name: str, given: Any) -> dict[str, TeacherNeeds]:
-    if not isinstance(given, Mapping):
-        raise InvalidInputError(
-            "{argument} must be a dict by the names of teachers.", argument=name, value=given
-        )
-    return {key: _read_options(TeacherNeeds, value, f"{name}[{key!r}]") for key, value in given.items()}
-
-
-class RayOptions(Options):
-    """How to run on Ray: ``Run(engine="ray", engine_options={...})``."""
-
-    address: str | None = option(
-        anything("str or None"),
-        "Of the cluster. By default the one that is connected or runs on this machine, else a new one here.",
-        default=None,
-    )
-    workers: int | None = option(
-        optional(count()),
-        "Most actors that score at once. By default as many as the cluster has room for.",
-        default=None,
-    )
-    timeout: float = option(
-        number(above=0), "Stop with an error if no row is scored for this many seconds.", default=600.0
-    )
-    teachers: Any = option(
-        Check(_needs_by_name, "dict of dict"),
-        "By the name of a teacher: `num_cpus` (1), `num_gpus` (0) and `rows_per_call`.",
-        default={},
-    )
-    train_workers: int | None = option(
-        optional(count()),
-        "Processes that train a torch student together, by Ray Train. By default it learns in the process "
-        "that calls `fit`.",
-        default=None,
-    )
-
-
-def engine_options(run: Run) -> RayOptions:
-    """Return how to run on Ray, checked; raise if options are given and the engine is another."""
-    given = run.engine_options or {}
-    if run.engine == "local" and given:
-        raise InvalidInputError(
-            "{argument} are for {remedy}; drop them.", argument="engine_options", remedy=("engine", "ray")
-        )
-    found: RayOptions = _read_options(RayOptions, given, "engine_options")
-    return found
 
 
 @contextmanager
@@ -160,22 +92,18 @@ def map_on_ray(
     function: Callable[[Any, Any], Any],
     shared: Any,
     items: Sequence[Any],
-    names: Sequence[str | None],
     options: RayOptions,
 ) -> Iterator[tuple[int, Any]]:
     """Yield ``function(shared, item)`` for all items, with their positions, as they are finished.
 
     Each is a task of its own, which Ray starts again if its process dies. If it dies every time, the result
-    is a `ScoringError`. `function` handles its own errors; `names` are those of teachers with needs.
+    is a `ScoringError`. `function` handles its own errors.
     """
-    needs = options.resolved("teachers")
     with connected(options.address) as ray:
         kept, task = ray.put(_pickled(ray, shared)), ray.remote(max_retries=TRIES - 1)(_call)
-        waiting = {}
-        for i, (item, name) in enumerate(zip(items, names, strict=True)):
-            wanted = needs.get(name, TeacherNeeds())
-            reserved = task.options(num_cpus=wanted.num_cpus, num_gpus=wanted.num_gpus)
-            waiting[reserved.remote(kept, _pickled(ray, (os.getcwd(), function, item)))] = i
+        task = task.options(num_cpus=options.num_cpus, num_gpus=options.num_gpus)
+        sent = [_pickled(ray, (os.getcwd(), function, item)) for item in items]
+        waiting = {task.remote(kept, one): position for position, one in enumerate(sent)}
         try:
             while waiting:
                 done, _ = ray.wait(list(waiting), num_returns=1, timeout=options.timeout)
@@ -228,8 +156,6 @@ def score_on_ray(
         A worker died several times on one block, or nothing moved for `timeout` seconds.
     """
     options = engine_options(run)
-    for name in options.teachers:
-        check_choice("engine_options['teachers']", name, space.names)
     opened = open_teachers(teachers, rows, run, None)
     held = {i: one for i, one in opened.items() if one.held}  # these need no worker
     sent = [i for i in opened if i not in held]
@@ -280,14 +206,11 @@ def _answers(
         ray.put((pickled, _pickled(ray, finish), space.n_teachers)),
         board,
     ]
-    needs = [options.resolved("teachers").get(one.name, TeacherNeeds()) for one in teachers.values()]
-    sizes = [one.rows_per_call or run.rows_per_call for one in needs]
-    most = {"CPU": max(one.num_cpus for one in needs), "GPU": max(one.num_gpus for one in needs)}
     # Ray starts a worker that died again, with what it had to do
     worker = ray.remote(max_restarts=-1, max_task_retries=TRIES - 1)(Worker)
-    reserved = worker.options(num_cpus=most["CPU"], num_gpus=most["GPU"])
-    count = _how_many(ray, most, rows.n_blocks, options)
-    actors = [reserved.remote(kept, sizes, alone, os.getcwd()) for _ in range(count)]
+    reserved = worker.options(num_cpus=options.num_cpus, num_gpus=options.num_gpus)
+    count = _how_many(ray, rows.n_blocks, options)
+    actors = [reserved.remote(kept, alone, os.getcwd()) for _ in range(count)]
     waiting = {actor.ready.remote(): (actor, -1) for actor in actors}
     todo, failed, told = deque(range(rows.n_blocks)), dict[int, ConsilienceError](), set[str]()
     try:
@@ -386,10 +309,10 @@ class _Watch:
         )
 
 
-def _how_many(ray: Any, needs: Mapping[str, float], n_blocks: int, options: RayOptions) -> int:
+def _how_many(ray: Any, n_blocks: int, options: RayOptions) -> int:
     """Return how many workers to start: as there is room for, and at least one."""
     wanted = min(n_blocks, options.workers or _MOST)
-    every = ray.cluster_resources()
+    every, needs = ray.cluster_resources(), {"CPU": options.num_cpus, "GPU": options.num_gpus}
     room = min((every.get(kind, 0) // need for kind, need in needs.items() if need), default=_MOST)
     if room < 1:
         told = " and ".join(f"{need:g} {kind}" for kind, need in needs.items() if need)
@@ -408,17 +331,15 @@ class Worker:
     kept : list of ObjectRef
         Of the rows, of the pickled teachers by their places and what to make of their logits; and the board.
         They are fetched with the first block, so that what goes wrong is an answer like any other.
-    sizes : list of int
-        Rows in a call of each teacher.
     run : Run
     folder : str
         Of the driver, where relative paths begin.
     """
 
-    def __init__(self, kept: list[Any], sizes: Sequence[int], run: Run, folder: str) -> None:
+    def __init__(self, kept: list[Any], run: Run, folder: str) -> None:
         import ray
 
-        self._ray, self._kept, self._sizes, self._run, self._folder = ray, kept, sizes, run, folder
+        self._ray, self._kept, self._run, self._folder = ray, kept, run, folder
         self._name = f"process {os.getpid()} on {ray.util.get_node_ip_address()}"
         self._asked: dict[int, Asked] = {}
         self._rows: Any = None
@@ -474,8 +395,7 @@ class Worker:
         rows: Rows = self._ray.get(self._kept[0])
         pickled, finish, self._n_teachers = self._ray.get(self._kept[1])
         self._finish = load(finish)
-        for (i, one), size in zip(pickled.items(), self._sizes, strict=True):
+        for i, one in pickled.items():
             with placed(i, self._n_teachers):
-                run = self._run.changed(rows_per_call=size)
-                self._asked[i] = Asked(load(one), rows, run, as_store(run.cache))
+                self._asked[i] = Asked(load(one), rows, self._run, as_store(self._run.cache))
         self._rows = rows

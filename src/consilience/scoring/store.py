@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from consilience._words import parse_size, size_text
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, warn
 from consilience.files.storage import Entry, StoragePath, is_url, storage_path
-from consilience.run import Run
 
 if TYPE_CHECKING:
     from consilience.teachers import Observed
@@ -528,9 +527,3 @@ def as_store(
             "{argument} must be a folder, a ScoreStore or None.", argument="cache", value=cache
         )
     return ScoreStore(cache, limit, argument="cache_limit")
-
-
-def with_open_cache(run: Run) -> Run:
-    """Return the same `Run` with its cache opened, for a verb that asks teachers several times."""
-    store = as_store(run.cache, run.cache_limit)
-    return run.changed(cache=store, cache_limit=None)

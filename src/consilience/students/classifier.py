@@ -98,7 +98,11 @@ class AsSeen:
 
 
 class StudentClassifier(FittedClassifier):
-    """A classifier that predicts with the student it has trained."""
+    """A classifier that predicts with the student it has trained.
+
+    Besides what its subclasses name, `fit` keeps what `save` needs: `example_`, some rows to compare the file
+    with, `as_seen_`, how the student sees rows, and `fit_record_`, how it was made.
+    """
 
     student: Any
     random_state: Any
@@ -108,10 +112,10 @@ class StudentClassifier(FittedClassifier):
 
     def probabilities(self, X: Any) -> Floats:
         """Return probabilities (n, L) of rows in memory."""
-        X = self._as_seen(X)
+        X = self.as_seen_(X)
         if self.student_.scores == "logits":
             return np.asarray(softmax(self.student_.predict_logits(X), axis=1))
-        return sharpen(self.student_.predict_all(X, len(self.classes_)), self._student_temperature())
+        return sharpen(self.student_.predict_all(X, len(self.classes_)), self.student_temperature())
 
     def save(self, path: str | os.PathLike[str], *, measured: Any = None) -> Path:
         """Write the classifier as one file, and its card next to it; ``as_teacher(path)`` makes it a teacher.
@@ -137,11 +141,11 @@ class StudentClassifier(FittedClassifier):
         return save_classifier(self, Path(path), measured)
 
     @abstractmethod
-    def _student_temperature(self) -> float:
+    def student_temperature(self) -> float:
         """Return the temperature of the soft labels on which a scikit-learn student was trained."""
 
     @abstractmethod
-    def _origin(self) -> Origin:
+    def origin(self) -> Origin:
         """Return what the saved file says about where it comes from."""
 
     def _read_rows(self, student: Any, X: Any) -> AsSeen:
@@ -157,12 +161,12 @@ class StudentClassifier(FittedClassifier):
 
     def _keep_student(self, student: Any, X: Any, as_seen: AsSeen, n_rows: int | None = None) -> None:
         """Predict with this fitted student from now on; X may be some of the `n_rows` rows of `fit`."""
-        self.student_, self._as_seen = student, as_seen
+        self.student_, self.as_seen_ = student, as_seen
         self.n_iter_: int | None = student.n_iter_
         self.encoder_: TableEncoder | None = as_seen.encoder
         self.encoding_: dict[Any, str] | None = None if as_seen.encoder is None else as_seen.encoder.encoding_
-        self._example = take_rows(X, _example_rows(X))
-        self._fit_record = describe_fit(self, X, n_rows)
+        self.example_ = take_rows(X, _example_rows(X))
+        self.fit_record_ = describe_fit(self, X, n_rows)
         for name in ("n_features_in_", "feature_names_in_"):  # from an earlier fit on other rows
             if hasattr(self, name):
                 delattr(self, name)
@@ -335,9 +339,9 @@ class SoftLabelClassifier(StudentClassifier):
             weights = np.sqrt(weights)
         return weights, weights / (weights * Q.mean(axis=0)).sum()
 
-    def _student_temperature(self) -> float:
+    def student_temperature(self) -> float:
         return self._temperature
 
-    def _origin(self) -> Origin:
+    def origin(self) -> Origin:
         about = {"temperature": f"{self._temperature:g}"}
         return Origin(f"Trained on soft labels of {len(self.classes_)} classes.", about)

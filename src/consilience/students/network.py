@@ -28,7 +28,7 @@ from consilience.rows import as_rows
 from consilience.rows.tables import as_values
 from consilience.rows.targets import TargetRows
 from consilience.run import Run, resolve_run
-from consilience.scoring.ray import engine_options
+from consilience.scoring import engine_options
 from consilience.students.batches import Plan, plan_training, prepared
 from consilience.students.modules import Standardize, call_factory, check_output, default_module
 from consilience.students.options import NetworkOptions
@@ -74,7 +74,6 @@ class Network(Student, NetworkOptions):
     """
 
     scores = "logits"
-    takes_sparse = False
 
     def fit(
         self,

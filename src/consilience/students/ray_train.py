@@ -32,7 +32,8 @@ from consilience.rows import memory_budget
 from consilience.rows.datasets import sent_to_ray
 from consilience.rows.targets import TargetRows
 from consilience.run import Progress, Run
-from consilience.scoring.ray import START_SECONDS, RayOptions, connected, engine_options, offer
+from consilience.scoring import RayOptions, engine_options
+from consilience.scoring.ray import START_SECONDS, connected, offer
 from consilience.students import training
 from consilience.students.batches import plan_training
 from consilience.students.network import Network
@@ -82,8 +83,14 @@ def learn_on_ray(
             None if folder is None else folder.absolute()
         )
         sent = rows.sent(lambda source: sent_to_ray(ray, source))
-        made = {"n_classes": n_classes, "criterion": criterion, "memory": memory, "seed": seed, "key": key}
-        kept = ray.put(partial(_train, student, sent, **made, folder=os.getcwd(), interval=training.INTERVAL))
+        made: dict[str, Any] = {
+            "n_classes": n_classes,
+            "criterion": criterion,
+            "memory": memory,
+            "seed": seed,
+        }
+        made |= {"key": key, "folder": os.getcwd(), "interval": training.INTERVAL}
+        kept = ray.put(partial(_train, student, sent, **made))
         gpu = torch.device(student.device).type == "cuda"
         # in a process of its own: there it can be ended, and its workers with it
         running = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=here)(_run_trainer).remote(
@@ -164,13 +171,13 @@ def _wait(ray: Any, running: Any, keeper: Any, options: RayOptions, workers: int
         if done:
             try:
                 return ray.get(running)
-            except ray.exceptions.RayError as error:
-                met = getattr(getattr(error, "cause", None), "worker_failures", {})
-                cause = summary(next(iter(met.values()), error))
+            except ray.exceptions.RayError as failure:
+                met = getattr(getattr(failure, "cause", None), "worker_failures", {})
+                cause = summary(next(iter(met.values()), failure))
                 raise ScoringError(
                     f"Training on Ray failed {RESTARTS + 1} times, the last time with {cause}. The same call "
                     "goes on from the last checkpoint, if a cache was given."
-                ) from error
+                ) from failure
         still = time.monotonic() - moved
         if still > (options.timeout if signs else max(options.timeout, START_SECONDS)):
             what = "workers have started, and took no step"

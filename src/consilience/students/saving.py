@@ -38,7 +38,7 @@ MOST_NAMES = 100_000
 
 def save_classifier(model: StudentClassifier, target: Path, measured: Any) -> Path:
     """Write a fitted classifier and its card; see `StudentClassifier.save`."""
-    student, origin = model.student_, model._origin()
+    student, origin = model.student_, model.origin()
     _check_target(student, target)
     preprocess = getattr(student, "preprocess", None)
     prepared = preprocess if isinstance(preprocess, ImagePreprocess) else None
@@ -48,12 +48,12 @@ def save_classifier(model: StudentClassifier, target: Path, measured: Any) -> Pa
         details["teachers"] = [teacher.name for teacher in teachers]
     if preprocess is not None and prepared is None:
         details["input"] = PREPROCESSED
-    details[KEY] = describe_model(model._fit_record, student, teachers, measured)
+    details[KEY] = describe_model(model.fit_record_, student, teachers, measured)
     if student.learns_from == "texts":
         student.save(
             target,
             classes=model.classes_,
-            temperature=model._student_temperature(),
+            temperature=model.student_temperature(),
             description=origin.description,
             details=details,
         )
@@ -95,8 +95,8 @@ def _check_target(student: Any, target: Path) -> None:
 
 def _as_onnx(model: StudentClassifier, names: list[str] | None, about: dict[str, str]) -> Any:
     """Return the classifier as an ONNX model, after a comparison with its own probabilities."""
-    student, encoder, example = model.student_, model.encoder_, model._example
-    graph, kinds = student.to_onnx(model._as_seen(example)), _column_kinds(model)
+    student, encoder, example = model.student_, model.encoder_, model.example_
+    graph, kinds = student.to_onnx(model.as_seen_(example)), _column_kinds(model)
     metadata = {"producer": "consilience", **about}
     preprocess = getattr(student, "preprocess", None)
     if preprocess is not None:
@@ -108,7 +108,7 @@ def _as_onnx(model: StudentClassifier, names: list[str] | None, about: dict[str,
         metadata["feature_kinds"] = json.dumps(kinds)
     if encoder is not None:
         graph = encoder.prepend_to(graph)
-    temperature = model._student_temperature()
+    temperature = model.student_temperature()
     graph = finish(
         graph,
         classes=model.classes_,
@@ -119,7 +119,7 @@ def _as_onnx(model: StudentClassifier, names: list[str] | None, about: dict[str,
         rows=example if encoder is None else None,
     )
     tolerance = TOLERANCE * max(10.0, temperature)  # probabilities to the power of the temperature
-    check_export(graph, example, kinds, model.predict_proba(model._example), tolerance)
+    check_export(graph, example, kinds, model.predict_proba(model.example_), tolerance)
     return graph
 
 
@@ -127,7 +127,7 @@ def _column_kinds(model: StudentClassifier) -> list[str] | None:
     """Return what each column holds if the saved model has an input for each; else None."""
     if model.encoder_ is not None:
         return None if model.encoder_.only_numbers else model.encoder_.kinds
-    example = model._example
+    example = model.example_
     if (
         getattr(model.student_, "preprocess", None) is not None
         or not is_table(example)

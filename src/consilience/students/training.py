@@ -147,7 +147,7 @@ class Trainer:
     def _step(self, X: Tensor, targets: Tensor) -> float:
         self.optimizer.zero_grad()
         loss = self._loss(X, targets)
-        self._scaler.scale(loss).backward()
+        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         self._scaler.step(self.optimizer)
         self._scaler.update()
         return self._finite(loss, "training")

@@ -145,8 +145,7 @@ class _Examined:
 
     def find_card(self) -> str:
         path = card_path(self.source)
-        if not os.path.lexists(path):
-            raise InvalidInputError(f"There is no {path.name} next to the model.")
+        _expect(os.path.lexists(path), f"There is no {path.name} next to the model.")
         self.found["card"] = card = read_card(path)
         made = read_made(card)
         if not made:
@@ -156,10 +155,9 @@ class _Examined:
 
     def check_checksum(self) -> str:
         digest = self.found["card"].sha256
-        if digest is None:
-            raise InvalidInputError("The card has no checksum.")
-        if digest.lower() != file_sha256(self.source):
-            raise InvalidInputError("The file is not the one that the card was written for.")
+        _expect(digest is not None, "The card has no checksum.")
+        right = digest.lower() == file_sha256(self.source)
+        _expect(right, "The file is not the one that the card was written for.")
         return f"sha256 {digest[:12]}..."
 
     def look_inside(self) -> str:
@@ -182,20 +180,25 @@ class _Examined:
 
     def check_classes(self) -> str:
         listed = list(self.found["card"].classes)
-        self._compare(listed, self.found["classes"])
+        _same(listed, self.found["classes"])
         return f"{len(listed)}: {shorten(listed, 5)}"
 
     def check_columns(self) -> str:
         names = self.found["card"].feature_names
-        self._compare(None if names is None else list(names), self.found.get("columns"))
+        _same(None if names is None else list(names), self.found.get("columns"))
         return "without names" if names is None else f"{len(names)}: {shorten(names, 5)}"
 
-    def _compare(self, listed: list[Any] | None, inside: list[Any] | None) -> None:
-        if inside != listed:
-            raise InvalidInputError(
-                f"The card names {shorten(listed or ['none'], 5)}, and the file "
-                f"{shorten(inside or ['none'], 5)}."
-            )
+
+def _expect(holds: bool, otherwise: str) -> None:
+    """Raise unless something holds."""
+    if not holds:
+        raise InvalidInputError(otherwise)
+
+
+def _same(listed: list[Any] | None, inside: list[Any] | None) -> None:
+    """Raise unless the card and the file name the same."""
+    card, file = (shorten(names or ["none"], 5) for names in (listed, inside))
+    _expect(inside == listed, f"The card names {card}, and the file {file}.")
 
 
 def _check_runs(model: LoadedClassifier) -> str:
@@ -210,15 +213,14 @@ def _check_runs(model: LoadedClassifier) -> str:
         except Exception as error:  # onnxruntime raises almost any type
             raise InvalidInputError(f"It fails on {rows}: {str(error).strip()[:200]}") from error
     proba = np.asarray(proba)
-    if proba.ndim != 2 or len(proba) == 0 or proba.shape[1] != len(model.classes_) or proba.dtype.kind != "f":
-        raise InvalidInputError(
-            f"It gives {proba.dtype} of shape {proba.shape} for {counted(len(model.classes_), 'class')}."
-        )
+    shape, n_classes = proba.shape, len(model.classes_)
+    fits = proba.dtype.kind == "f" and len(shape) == 2 and shape[0] > 0 and shape[1] == n_classes
+    _expect(fits, f"It gives {proba.dtype} of shape {shape} for {counted(n_classes, 'class')}.")
     worst = float(np.abs(proba.sum(axis=1) - 1).max())
-    if not worst <= _TOLERANCE or proba.min() < 0:
-        raise InvalidInputError(f"Its probabilities for {rows} miss a sum of 1 by {worst:.2g}.")
-    if np.asarray(labels).tolist() != model.classes_[proba.argmax(axis=1)].tolist():
-        raise InvalidInputError("Its labels are not its most probable classes.")
+    right = worst <= _TOLERANCE and proba.min() >= 0
+    _expect(right, f"Its probabilities for {rows} miss a sum of 1 by {worst:.2g}.")
+    right = np.asarray(labels).tolist() == model.classes_[proba.argmax(axis=1)].tolist()
+    _expect(right, "Its labels are not its most probable classes.")
     return f"probabilities of {rows} sum to 1"
 
 
@@ -227,10 +229,8 @@ def _made_up(item: Input) -> NDArray[Any]:
     lengths = [length or 1 for length in item.shape]
     if item.shape and item.shape[0] is None:
         lengths[0] = _ROWS
-    if min(lengths, default=1) < 0 or math.prod(lengths) > _MOST_VALUES:
-        raise InvalidInputError(
-            f"Its input {item.name!r} has shape {item.shape}, which is too large to try, or negative."
-        )
+    fits = min(lengths, default=1) >= 0 and math.prod(lengths) <= _MOST_VALUES
+    _expect(fits, f"Its input {item.name!r} has shape {item.shape}, which is too large to try, or negative.")
     random = np.random.default_rng(0)
     if item.dtype == "text":
         return np.array(random.choice(["", "made up"], lengths), dtype=object)
@@ -243,37 +243,30 @@ def _listed(card: Card | None) -> list[Mapping[str, Any]]:
     return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
 
 
+def _named(card: Card | None, key: str, value: Any) -> Any:
+    """Return the name of the teacher on the card of which this is said; None if there is none."""
+    return next((str(one.get("name")) for one in _listed(card) if one.get(key) == value), None)
+
+
 def _check_served(address: Path, card: Card | None) -> str:
     """Compare what a server says about its model with what it said when the model was made."""
-    served = as_teacher(address).served
-    for one in _listed(card):
-        if one.get("served") == served:
-            return f"it describes itself as the teacher {one.get('name')} did"
-    raise InvalidInputError("Its server describes another model than any teacher on the card.")
+    name = _named(card, "served", as_teacher(address).served)
+    _expect(name is not None, "Its server describes another model than any teacher on the card.")
+    return f"it describes itself as the teacher {name} did"
 
 
 def _check_teacher(file: Path, card: Card | None) -> str:
-    known = _listed(card)
-    digest = source_sha256(file)
-    for one in known:
-        if one.get("sha256") == digest:
-            return f"it is the teacher {one.get('name')}"
-    hashed = [one for one in known if isinstance(one.get("sha256"), str)]
-    if not hashed:
-        raise InvalidInputError("The card names no files of teachers to compare it with.")
-    names = shorten(str(one.get("name")) for one in hashed)
-    raise InvalidInputError(f"It is none of the files on the card: {names}.")
+    name = _named(card, "sha256", source_sha256(file))
+    hashed = [str(one.get("name")) for one in _listed(card) if isinstance(one.get("sha256"), str)]
+    _expect(bool(hashed), "The card names no files of teachers to compare it with.")
+    _expect(name is not None, f"It is none of the files on the card: {shorten(hashed)}.")
+    return f"it is the teacher {name}"
 
 
 def _check_data(X: Any, card: Card | None) -> str:
-    expected = data_hash(card)
-    if expected is None:
-        raise InvalidInputError("The card names no rows to compare them with.")
-    found = rows_sha256(X)
-    if found is None:
-        raise InvalidInputError(
-            f"A {type(X).__name__} has no checksum. Give its rows as an array, a table or texts."
-        )
-    if found != expected:
-        raise InvalidInputError(f"The model was fitted on other rows than these {n_rows(X)}.")
+    expected, found = data_hash(card), rows_sha256(X)
+    _expect(expected is not None, "The card names no rows to compare them with.")
+    kind = type(X).__name__
+    _expect(found is not None, f"A {kind} has no checksum. Give its rows as an array, a table or texts.")
+    _expect(found == expected, f"The model was fitted on other rows than these {n_rows(X)}.")
     return f"the model was fitted on these {counted(n_rows(X), 'row')}"

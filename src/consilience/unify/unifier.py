@@ -275,10 +275,10 @@ class Unifier(UnifierOptions, StudentClassifier):
             helps = factory or is_torch_student(student) or isinstance(student, Logistic | Mlp)
         return None if helps else 0
 
-    def _student_temperature(self) -> float:
+    def student_temperature(self) -> float:
         return float(self.method_.temperature)
 
-    def _origin(self) -> Origin:
+    def origin(self) -> Origin:
         about = {
             "method": self.method_.name,
             "train": self.student_.train,
