@@ -22,8 +22,7 @@ from scipy.sparse import issparse, vstack
 from consilience._optional import is_instance_of
 from consilience._words import parse_size, size_text
 from consilience.exceptions import InvalidInputError
-from consilience.rows.images import holds_images
-from consilience.rows.tables import as_values, is_table
+from consilience.rows.tables import as_values, holds_images, is_table
 from consilience.run import Run
 
 BLOCK_ROWS = 2**14
