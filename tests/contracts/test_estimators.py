@@ -30,6 +30,7 @@ TEACHERS = [
 ]
 
 _FOREIGN_Y = "y names classes that the teachers do not know, which is an error here"
+_PASSED_ON = "X goes to the teachers as it is; what they cannot take, they refuse in their own words"
 EXPECTED = {
     "check_dtype_object": _FOREIGN_Y,
     "check_classifiers_classes": _FOREIGN_Y,

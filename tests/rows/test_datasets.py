@@ -13,13 +13,11 @@ from sklearn.linear_model import LogisticRegression  # noqa: E402
 from tests.scoring.ask import observe  # noqa: E402
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset  # noqa: E402
 
-from consilience import CrossTaskDistiller, SoftLabelClassifier, Unifier, as_teacher, methods  # noqa: E402
+from consilience import SoftLabelClassifier, Unifier, as_teacher, methods  # noqa: E402
 from consilience.exceptions import InvalidInputError  # noqa: E402
-from consilience.nn import SoftCrossEntropy  # noqa: E402
 from consilience.rows import as_rows  # noqa: E402
 from consilience.rows.datasets import TorchRows  # noqa: E402
 from consilience.students import Network  # noqa: E402
-from consilience.teachers import Function  # noqa: E402
 
 
 class Items(Dataset):  # type: ignore[misc]
@@ -146,43 +144,8 @@ def test_fit_reads_a_dataset_by_blocks(task: Any, monkeypatch: pytest.MonkeyPatc
     assert 3 * len(X) <= len(data.seen) < 6 * len(X)
 
 
-def test_a_store_knows_the_rows_of_a_dataset(task: Any, tmp_path: Any) -> None:
-    X, _, _ = task
-    asked = []
-
-    def ask(rows: Any) -> Any:
-        asked.append(len(rows))
-        return np.asarray(rows)[:, :3]
-
-    teacher = Function(ask, [0, 1, 2], output="logits", fingerprint="first")
-    for _ in range(2):
-        observe(teacher, Items(pairs(X)), store=tmp_path)
-    assert sum(asked) == len(X)
-
-
-def test_other_estimators_take_a_dataset(task: Any) -> None:
-    X, y, teachers = task
-    data, labels = Items(pairs(X)), np.where(np.arange(150) < 60, y, -1)
-    student = Network(max_iter=20, lr=0.01, random_state=0)
-    assert SoftLabelClassifier(student).fit(data, labels).score(data, y) > 0.8
-    distilled = CrossTaskDistiller(teachers[:1], student, teacher_weight=1.0, random_state=0)
-    assert distilled.fit(data, labels).score(data, y) > 0.8
-
-
 def test_a_row_that_is_not_finite_is_named(task: Any) -> None:
     X = task[0].copy()
     X[140, 2] = np.nan
     with pytest.raises(InvalidInputError, match="not finite in row 140"):
         SoftLabelClassifier(Network(max_iter=1, batch_size=20)).fit(Items(pairs(X)), task[1])
-
-
-def test_workers_read_the_same_rows(task: Any) -> None:
-    X, y, _ = task
-    data, students = Items(pairs(X)), []
-    for workers in (1, 2):
-        student = Network(
-            max_iter=2, num_workers=workers, validation=(data, y), standardize=False, random_state=0
-        )
-        students.append(student.fit(data, np.eye(3)[y], n_classes=3, criterion=SoftCrossEntropy()))
-    one, two = (student.history_[-1]["valid_loss"] for student in students)
-    assert one == two

@@ -70,14 +70,6 @@ def test_blocks_of_several_sizes_are_cut_by_bytes(tmp_path: Path, monkeypatch: p
     assert open_files(save(tmp_path, images)).borders.tolist() == [0, 3, 4, 5]
 
 
-def test_one_image_with_colours_gives_all_three_channels(tmp_path: Path) -> None:
-    save(tmp_path, COLOURS)
-    Image.fromarray(COLOURS[0, ..., 0]).save(tmp_path / "0.png")
-    found = open_files(tmp_path)
-    assert found.shape == (5, 6, 7, 3)
-    np.testing.assert_array_equal(found.head[0], np.repeat(COLOURS[0, ..., :1], 3, axis=2))
-
-
 def test_a_photo_that_a_camera_stored_on_its_side_is_turned(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[274] = 6  # turn it by 90 degrees to the right

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from tests.scoring.ask import observe
 
-from consilience import InvalidInputError, Run, TeacherError, Unifier, as_teacher
+from consilience import InvalidInputError, TeacherError, as_teacher
 from consilience._validation import take_rows
 from consilience.scoring import batches, blocks
 from consilience.scoring.batches import BATCH_SECONDS, Pace
@@ -134,51 +131,6 @@ def test_a_run_that_is_killed_goes_on_after_seconds_of_lost_work(
     np.testing.assert_allclose(seen.logits, teacher.predict_logits(texts), rtol=1e-6)
 
 
-def test_texts_are_known_again_in_whatever_holds_them(tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    def function(texts: Any) -> list[Any]:
-        asked.extend(texts)
-        return [say(text) for text in texts]
-
-    own = Function(function, CLASSES, output="probabilities", fingerprint="v1")
-    expected = own.predict_logits(TEXTS)
-    asked.clear()
-    for texts in (
-        TEXTS,
-        np.array(TEXTS),
-        np.array(TEXTS, dtype=object),
-        pd.Series(TEXTS, index=range(40)[::-1]),
-    ):
-        found = observe(rename_classes(own, {"en": "eng"}), texts, store=tmp_path / "scores")
-        np.testing.assert_allclose(found.logits, expected, rtol=1e-6)
-    assert asked == TEXTS  # once
-    asked.clear()
-    changed = ["another", *TEXTS[1:]]
-    observe(own, changed, store=tmp_path / "scores")
-    assert asked == ["another"]
-    asked.clear()
-    observe(
-        Function(function, CLASSES, output="probabilities", fingerprint="v2"),
-        TEXTS[:5],
-        store=tmp_path / "scores",
-    )
-    assert asked == TEXTS[:5]
-
-
-@pytest.mark.parametrize("kind", [list, np.array, pd.Series])
-def test_without_a_store_texts_reach_the_function_in_batches(kind: Any) -> None:
-    teacher = as_teacher(lambda texts: [say(text) for text in texts], CLASSES, output="probabilities")
-    found = observe(teacher, kind(TEXTS), batch_size=7).logits
-    np.testing.assert_allclose(found, teacher.predict_logits(TEXTS), rtol=1e-6)
-
-
-def test_a_single_text_is_no_list_of_texts() -> None:
-    teacher = as_teacher(lambda texts: [say(text) for text in texts], CLASSES, output="probabilities")
-    with pytest.raises(InvalidInputError, match="X is a single text; give a list of texts"):
-        teacher.predict_logits("hello")
-
-
 MODULE = """
 import os, time
 
@@ -244,26 +196,6 @@ def test_what_goes_wrong_in_a_process_is_worded_here(answer: Any) -> None:
         observe(local, TEXTS, batch_size=4)
 
 
-def test_a_process_asks_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "_worker_teacher", [])
-    limits: list[Any] = []
-
-    @contextmanager
-    def limit(threads: int) -> Iterator[None]:
-        limits.append(threads)
-        yield
-        limits.append("end")
-
-    def watched(texts: list[str]) -> list[Any]:
-        limits.append("asked")
-        return [say(text) for text in texts]
-
-    monkeypatch.setattr(batches, "threadpool_limits", limit)
-    batches.set_worker_teacher(as_teacher(watched, CLASSES, output="probabilities"))
-    assert batches.ask_in_worker(TEXTS, 40, False)[0].logits.shape == (40, 2)
-    assert limits == [1, "asked", "end"]
-
-
 def test_a_function_of_a_notebook_is_told_to_move(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     session = ModuleType("__main__")
     session.answer = answer  # type: ignore[attr-defined]
@@ -277,38 +209,3 @@ def test_few_rows_start_no_process(answer: Any, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(batches, "PARALLEL_SECONDS", 10.0)
     seen = observe(Function(answer, CLASSES, output="logits", n_jobs=2), TEXTS, batch_size=4)
     assert (seen.logits[:, 1] == os.getpid()).all()
-
-
-def test_processes_are_for_functions_that_say_what_their_scores_are() -> None:
-    with pytest.raises(TeacherError, match="Give output=, too"):
-        Function(lambda texts: texts, CLASSES, n_jobs=2)
-    with pytest.raises(InvalidInputError, match="n_jobs=0 must be a whole number"):
-        Function(lambda texts: texts, CLASSES, n_jobs=0)
-
-
-def test_another_method_asks_no_teacher_about_a_text_again(tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    def first(texts: Any) -> list[Any]:
-        asked.extend(texts)
-        return [say(text) for text in texts]
-
-    def second(texts: Any) -> list[Any]:
-        asked.extend(texts)
-        return [{"fr": float(len(text)), "nl": 2.0, "en": 5.0} for text in texts]
-
-    def estimate(method: str, version: str = "v1") -> np.ndarray:
-        teachers = [
-            Function(first, CLASSES, "first", output="probabilities", fingerprint="v1"),
-            Function(second, ["en", "fr", "nl"], "second", output="costs", fingerprint=version),
-        ]
-        teachers[1] = join_classes(teachers[1], {"other": ["fr", "nl"]})
-        return Unifier(teachers, method=method, run=Run(cache=tmp_path / "scores")).estimate(TEXTS)
-
-    soft = estimate("ce")
-    assert sorted(asked) == sorted(TEXTS * 2)
-    assert soft.shape == (40, 3)
-    estimate("mf-lf")
-    assert len(asked) == 80
-    estimate("ce", "v2")
-    assert asked[80:] == TEXTS  # only the changed one

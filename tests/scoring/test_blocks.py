@@ -151,17 +151,6 @@ def test_errors_count_rows_as_the_user_does(stored: bool, tmp_path: Path) -> Non
             streamed([sound, teacher], space, store=store)
 
 
-def test_precomputed_scores_are_read_as_the_whole_would_be(tmp_path: Path) -> None:
-    scores = Z.copy()
-    scores[:64] = 1 / 3  # the first blocks look like probabilities
-    np.save(tmp_path / "z.npy", scores)
-    for made in (scores, tmp_path / "z.npy"):
-        found = streamed([as_teacher(made, classes=CLASSES)], ONE)
-        np.testing.assert_array_equal(found, scores.astype(np.float32))
-    nothing = np.full((200, 3), np.nan)
-    assert np.isnan(streamed([as_teacher(nothing, classes=CLASSES)], ONE)).all()
-
-
 def test_a_file_of_scores_that_changes_is_named_by_its_teacher(tmp_path: Path) -> None:
     np.save(tmp_path / "z.npy", Z)
     teacher = as_teacher(as_teacher(tmp_path / "z.npy", classes=CLASSES, output="logits"), name="outer")
@@ -184,17 +173,6 @@ def test_teachers_that_cannot_be_asked_by_blocks_are_refused_first() -> None:
     with pytest.raises(TeacherError, match=r"\(2 of 2\) holds outputs for 5 rows and X has 200"):
         streamed([as_teacher(asked), as_teacher(Z[:5], classes=CLASSES)], two)
     assert asked.asked == []
-
-
-def test_progress_rises_to_the_end(tmp_path: Path) -> None:
-    two = LabelSpace([CLASSES, CLASSES])
-    seen: list[tuple[str, int, int]] = []
-    teachers = [as_teacher(Linear()), as_teacher(Z, classes=CLASSES)]
-    streamed(teachers, two, store=as_store(tmp_path), progress=lambda *told: seen.append(told), batch_size=5)
-    done = [told[1] for told in seen]
-    assert seen[-1] == ("scoring", 400, 400)
-    assert done == sorted(done)
-    assert len(done) > 14
 
 
 def test_a_block_gets_the_same_batches_in_any_order() -> None:

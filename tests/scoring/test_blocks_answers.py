@@ -74,15 +74,6 @@ def test_what_a_careless_teacher_gives_is_checked(logits: np.ndarray, says: str)
         score(sources, space_of(sources), X)
 
 
-def test_an_error_in_a_later_batch_names_the_row_of_x() -> None:
-    def late(X: Any) -> np.ndarray:
-        return np.where(X == 13, np.inf, X)
-
-    sources = [as_teacher(late, ["a", "b"], output="logits")]
-    with pytest.raises(TeacherError, match="inf in row 6 "):
-        score(sources, space_of(sources), X, batch_size=4)
-
-
 @pytest.mark.parametrize("batch_size", [1, 3, 99])
 def test_observing_gives_logits_and_embeddings_whatever_the_batches(batch_size: int) -> None:
     teacher = as_teacher(rising, ["a", "b"], output="logits", embed=lambda rows: rows[:, :1] * 3)

@@ -97,12 +97,6 @@ def test_workers_give_what_one_machine_gives() -> None:
     np.testing.assert_array_equal(packed, here(teachers()))
 
 
-def test_outputs_that_are_given_need_no_worker() -> None:
-    given = np.random.default_rng(1).normal(size=(600, 2))
-    asked = [as_teacher(given, ["a", "d"], output="logits")]
-    np.testing.assert_array_equal(on_ray(asked), given.astype(np.float32))
-
-
 @pytest.mark.parametrize("kind", [".npy", ".parquet"])
 def test_workers_read_files_themselves(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

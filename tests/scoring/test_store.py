@@ -419,15 +419,6 @@ class TestFolder:
         with pytest.raises(InvalidInputError, match="must be a folder"):
             ScoreStore(nothing)
 
-    def test_relative_paths_mean_the_same_elsewhere(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        made = ScoreStore("scores")
-        monkeypatch.chdir("/")
-        add(made.shelf("birds", 3), slice(0, 10))
-        assert len(files(tmp_path / "scores")) == 1
-
 
 def test_a_bucket_that_stops_answering_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = f"memory:/{tmp_path}/scores"

@@ -166,8 +166,6 @@ def test_texts_need_no_choice_of_student(teachers: list[Any], X: Any) -> None:
     assert isinstance(Unifier(teachers).fit(X).student_, Ngrams)
 
 
-
-
 def test_a_clone_is_not_fitted_and_keeps_the_student(unified: Unifier) -> None:
     copy = clone(unified)
     assert copy.student.get_params() == unified.student.get_params()

@@ -17,8 +17,8 @@ from consilience.kernels.arrays import Floats
 from consilience.labels.reader import LabelCodes, read_labels
 from consilience.rows import Rows, as_rows, rows_that_fit
 from consilience.run import Run, part_of, resolve_run
-from consilience.scoring.blocks import observe
 from consilience.scoring import with_open_cache
+from consilience.scoring.blocks import observe
 from consilience.students.classifier import Origin, StudentClassifier, timed
 from consilience.students.make import make_student
 from consilience.students.student import encoder_of

@@ -16,8 +16,8 @@ from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.strict_json import checked, record
 from consilience.options import Check, check_count, check_number, choice, number, optional
-from consilience.rows.images import PURPOSE, is_pil_image, pixels_of, read_image
-from consilience.rows.tables import as_values
+from consilience.rows.images import PURPOSE, pixels_of, read_image
+from consilience.rows.tables import as_values, is_pil_image
 
 MOST_PIXELS = 4096
 """The longest side of a prepared image: a card of a stranger must not ask for all memory."""

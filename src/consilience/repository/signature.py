@@ -8,8 +8,7 @@ import numpy as np
 
 from consilience._words import counted, shorten
 from consilience.repository.entry import ModelEntry
-from consilience.rows.images import differ_in_size, holds_images
-from consilience.rows.tables import as_values, is_numeric, is_table
+from consilience.rows.tables import as_values, differ_in_size, holds_images, is_numeric, is_table
 from consilience.teachers.inputs import Input
 from consilience.teachers.outputs import tensor_values
 

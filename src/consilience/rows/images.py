@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._optional import is_instance_of, require
+from consilience._optional import require
 from consilience._words import visible
 from consilience.exceptions import InvalidInputError
+from consilience.rows.tables import is_pil_image
 
 IMAGES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
 """The endings of image files."""
@@ -20,29 +21,6 @@ PURPOSE = "Reading images"
 _GREY = frozenset({"1", "L", "LA", "La"})
 _DEEP = ("I", "F")  # modes whose values would be cut off at 255
 _ORIENTATION, _ON_ITS_SIDE = 274, (5, 6, 7, 8)  # a tag of EXIF, and its values for a picture on its side
-
-
-def is_pil_image(value: object) -> bool:
-    """Tell whether a value is an image of Pillow, without importing that."""
-    return is_instance_of(value, "PIL.Image", "Image")
-
-
-def holds_images(X: Any) -> bool:
-    """Tell whether X is a list of images: arrays of pixels (uint8), PIL images or both.
-
-    Examples
-    --------
-    >>> holds_images([np.zeros((4, 5, 3), np.uint8), np.zeros((2, 2), np.uint8)]), holds_images(["a.png"])
-    (True, False)
-    """
-    return (
-        isinstance(X, list | tuple) and len(X) > 0 and all(_is_pixels(row) or is_pil_image(row) for row in X)
-    )
-
-
-def differ_in_size(X: Any) -> bool:
-    """Tell whether X is a list of images that do not make one array."""
-    return holds_images(X) and (len({np.shape(row) for row in X}) > 1 or any(map(is_pil_image, X)))
 
 
 def joined_images(images: Sequence[Any]) -> NDArray[np.uint8] | list[NDArray[np.uint8]]:
@@ -95,7 +73,3 @@ def _opened(path: str | os.PathLike[str], option: str) -> Iterator[Any]:
     except (OSError, ValueError, SyntaxError, images.DecompressionBombError) as error:
         reason = visible(" ".join(str(error).split())).rstrip(".") or type(error).__name__
         raise InvalidInputError(f"{option}: {visible(str(path))} cannot be read: {reason}.") from error
-
-
-def _is_pixels(value: object) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim in (2, 3)

@@ -22,8 +22,7 @@ from scipy.sparse import issparse, vstack
 from consilience._optional import is_instance_of
 from consilience._words import parse_size, size_text
 from consilience.exceptions import InvalidInputError
-from consilience.rows.images import holds_images
-from consilience.rows.tables import as_values, is_table
+from consilience.rows.tables import as_values, holds_images, is_table
 from consilience.run import Run
 
 BLOCK_ROWS = 2**14
@@ -195,8 +194,6 @@ class HeldRows(Rows):
     local = True
 
     def __init__(self, X: Any, *, held: bool = True, rows_of_a_block: int | None = None) -> None:
-        known = hasattr(X, "shape") or hasattr(X, "__len__") or not hasattr(X, "__array__")
-        X = X if known else np.asarray(X)
         self._X, self.held, self._size = as_values(X), held, rows_of_a_block
         self._n_rows = n_rows(self._X)
 

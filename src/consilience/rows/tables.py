@@ -1,7 +1,7 @@
 """Tables: their column names, and their columns as numbers, texts and times.
 
 A table is a data frame of pandas or polars; Arrow tables become one. Columns are read by narwhals, so none of
-these libraries needs another. Other rows (arrays, lists) pass through.
+these libraries needs another. Other rows (arrays, lists, images) pass through.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from consilience._optional import installed, is_instance_of, require
 from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
-from consilience.rows.images import is_pil_image, joined_images
 
 Kind = Literal["number", "truth", "time", "duration", "text", "empty", "other"]
 
@@ -40,6 +39,33 @@ _CELLS: tuple[tuple[Any, Kind], ...] = (
 """What is in a column of Python objects."""
 
 
+def is_pil_image(value: object) -> bool:
+    """Tell whether a value is an image of Pillow, without importing that."""
+    return is_instance_of(value, "PIL.Image", "Image")
+
+
+def holds_images(X: Any) -> bool:
+    """Tell whether X is a list of images: arrays of pixels (uint8), PIL images or both.
+
+    Examples
+    --------
+    >>> holds_images([np.zeros((4, 5, 3), np.uint8), np.zeros((2, 2), np.uint8)]), holds_images(["a.png"])
+    (True, False)
+    """
+    return (
+        isinstance(X, list | tuple) and len(X) > 0 and all(_is_pixels(row) or is_pil_image(row) for row in X)
+    )
+
+
+def differ_in_size(X: Any) -> bool:
+    """Tell whether X is a list of images that do not make one array."""
+    return holds_images(X) and (len({np.shape(row) for row in X}) > 1 or any(map(is_pil_image, X)))
+
+
+def _is_pixels(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim in (2, 3)
+
+
 def is_table(X: Any) -> bool:
     """Tell whether X is a data frame of pandas or polars."""
     return len(getattr(X, "shape", ())) == 2 and hasattr(X, "columns") and hasattr(X, "dtypes")
@@ -47,7 +73,7 @@ def is_table(X: Any) -> bool:
 
 def as_values(X: Any) -> Any:
     """Return rows in a form that we know: those of an Arrow table as a data frame, of a torch dataset as they
-    are read, of a list of PIL images as pixels, and all else as it is.
+    are read, of a list of PIL images as pixels, what only becomes an array as one, and all else as it is.
     """
     if is_instance_of(X, "torch.utils.data", "Dataset"):
         from consilience.rows.datasets import open_rows
@@ -57,8 +83,11 @@ def as_values(X: Any) -> Any:
         arrow = require("pyarrow", extra="tables", purpose="An Arrow table")
         return arrow.table(X).to_pandas() if installed("pandas") else from_arrow(arrow.table(X))
     if isinstance(X, list | tuple) and X and all(map(is_pil_image, X)):
+        from consilience.rows.images import joined_images
+
         return joined_images(X)
-    return X
+    known = hasattr(X, "shape") or hasattr(X, "__len__") or not hasattr(X, "__array__")
+    return X if known else np.asarray(X)
 
 
 def from_arrow(table: Any, maybe: Iterable[str] = ()) -> Any:

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.rows.images import differ_in_size
-from consilience.rows.tables import columns_of, is_numeric, is_table
+from consilience.rows.tables import columns_of, differ_in_size, is_numeric, is_table
 from consilience.teachers.outputs import tensor_values
 
 SIZE = 16

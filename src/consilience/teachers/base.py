@@ -23,8 +23,7 @@ from consilience.files.preprocess import ImagePreprocess
 from consilience.labels import class_list
 from consilience.options import Check, Options, anything, choice, count, number, option, with_parameters
 from consilience.rows import join_rows
-from consilience.rows.images import differ_in_size
-from consilience.rows.tables import as_values
+from consilience.rows.tables import as_values, differ_in_size
 from consilience.teachers.inputs import Input
 from consilience.teachers.outputs import (
     SUM_TOLERANCE,
