@@ -125,7 +125,7 @@ def test_every_sentence_of_a_result() -> None:
         "The student is scikit-learn's network, and the backprop (BP) variants are left out: "
         "they need torch (pip install 'consilience[torch]').",
     ]
-    closed = list(demo.sentences(view | {"variants": variants(SD=0.8, AUTO=0.7), "best": "SD"}))
+    closed = demo.sentences(view | {"variants": variants(SD=0.8, AUTO=0.7), "best": "SD"})
     assert closed[4].endswith("AUTO does not close the gap between SD and SPV.")
 
 

@@ -122,19 +122,6 @@ def test_a_network_starts_from_the_linear_model_or_without_neighbours_from_itsel
     assert warm_up_epochs(100_000, 250) == 1
 
 
-@pytest.mark.parametrize("n_neighbors", [0, 10])
-def test_labelled_rows_name_their_clusters(blobs, n_neighbors):
-    X, y = blobs
-    partial = np.full(len(y), -1)
-    for c in range(4):
-        partial[np.flatnonzero(y == c)[:5]] = c
-    student = students.Network(small, lr=1e-2, max_iter=40, batch_size=100)
-    model = fitted(X, partial, model=student, n_neighbors=n_neighbors, settled=False)
-    assert (model.labels_ == y).mean() > 0.95
-    paper = students.Network(small, lr=3e-3, max_iter=30, batch_size=100)
-    assert (fitted(X, partial, model=paper, protocol="paper").labels_ == y).mean() > 0.9
-
-
 @pytest.mark.parametrize("loss", LOSSES)
 def test_batches_sample_the_gradient_of_the_whole_loss(loss):
     rng = np.random.default_rng(0)
@@ -192,21 +179,6 @@ def test_views_of_a_row_are_averaged_in_the_paper_s_protocol():
     before, z.grad = z.grad.clone(), None
     criterion(z, rows).backward()
     np.testing.assert_array_equal((z.grad != before).any(dim=1), [False, False, True, False, False, True])
-
-
-@pytest.mark.parametrize("protocol", ["full-batch", "paper"])
-def test_an_own_loss_trains_a_network(blobs, protocol):
-    X, _ = blobs
-
-    def own(proba, mean_proba):
-        share, log_rows = mean_proba.mean(axis=0), np.log(mean_proba + 1e-200)
-        value = 4 * share @ np.log(4 * share) - (mean_proba * log_rows).sum() / len(proba)
-        return value, 0.0, (4 * (np.log(4 * share) + 1) - log_rows - 1) / len(proba)
-
-    options = {"protocol": protocol, "max_iter": 3, "augment": "rows", "settled": False}
-    mine, ours = fitted(X, loss=own, **options), fitted(X, loss="mi", **options)
-    np.testing.assert_allclose(mine.objective_history_, ours.objective_history_, rtol=1e-5)
-    np.testing.assert_allclose(mine.predict_proba(X), ours.predict_proba(X), atol=1e-3)
 
 
 @pytest.mark.parametrize("protocol", ["full-batch", "paper"])

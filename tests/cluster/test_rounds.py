@@ -189,15 +189,6 @@ def test_clusters_of_the_graph_are_those_that_tell_most_about_neighbours():
     assert clustering_accuracy(parts, promising_clusters(Z, apart, prior, np.arange(8), no_report)[0]) == 1.0
 
 
-def test_larger_clusters_of_the_graph_get_larger_shares():
-    parts = np.repeat(range(3), [20, 60, 40])
-    Z = np.column_stack([RNG.normal(size=(120, 2)), 50.0 * np.eye(3)[parts]])
-    found = promising_clusters(
-        Z, nearest_neighbours(Z, 5, 0), np.array([0.3, 0.2, 0.5]), np.array([1, 2]), no_report
-    )[0]
-    np.testing.assert_array_equal(np.bincount(found), [40, 20, 60])
-
-
 def test_the_start_gives_rows_to_the_nearest_centre_softly():
     Z = RNG.normal(size=(50, 2)) + np.repeat([[4.0, 0.0], [-4.0, 0.0]], 25, axis=0)
     middle = np.array([[4.0, 0.0], [-4.0, 0.0]])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -143,14 +142,6 @@ def test_the_longer_name_or_that_of_more_teachers_is_kept() -> None:
     assert aliases == {"MI": "myocardial infarction"}
 
 
-def test_numbers_are_matched_too() -> None:
-    blocks, X = blocks_of([["ant", "bee", "cat", "dog"]] * 2, 1000)
-    found = suggest_aliases(given_names(blocks, [[0, 1, 2, 3], [13, 12, 11, 10]]), X)
-    assert found.aliases == {13: 0, 12: 1, 11: 2, 10: 3}
-    assert found.same_class[0].spelling is None
-    json.dumps(found.to_dict())
-
-
 @bounded
 @given(order=st.permutations(range(4)), seed=st.integers(0, 100))
 def test_the_order_of_teachers_classes_and_rows_does_not_matter(order: list[int], seed: int) -> None:
@@ -276,16 +267,6 @@ def test_unifier_warns_of_a_list_in_the_wrong_order() -> None:
     assert "one name for two classes" in second
     assert "t0 and t2: cat, ant" in second
     assert all(warning.filename == __file__ for warning in caught)
-
-
-def test_one_pair_alone_is_suggested_but_no_reason_to_warn() -> None:
-    """It may be twins."""
-    blocks, X = blocks_of(LISTS, 1000)
-    lists = [["ant", "bee", "my cat", "dog"], *LISTS[1:]]
-    assert suggest_aliases(given_names(blocks, lists), X).aliases == {"my cat": "cat"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warn_of_names(np.hstack(blocks), LabelSpace(lists))
 
 
 @pytest.mark.parametrize("rows", [150, 1000])

@@ -166,16 +166,6 @@ def test_the_student_of_the_labels_alone_is_cross_validated(evaluation: Any, dig
     assert seen.score(digits["X"], digits["y"]) == 1
 
 
-def test_the_only_row_of_a_class_is_not_held_out(digits: Any) -> None:
-    y = digits["y"].astype(object)
-    y[np.flatnonzero(y == "nine")[1:]] = None
-    found = digits["unified"].evaluate(digits["X"], y, teachers=False)
-    labelled = sum(label is not None for label in y)
-    assert found.scores.n_rows == labelled
-    assert found.n_unlabelled == 500 - labelled
-    assert found.compared[0].other.n_rows == found.compared[0].model.n_rows == labelled - 1
-
-
 def test_many_labels_are_not_learnt_unless_asked_for(digits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("consilience.inspect.evaluate.MOST_LABELS", 100)
     found = digits["unified"].evaluate(digits["X"], digits["y"])
@@ -225,15 +215,6 @@ def test_few_rows_do_not_make_a_lost_class(n_rows: int, n_found: int, lost: bool
         warnings.simplefilter("ignore", CoverageWarning)
         found = evaluate_teacher(model, np.zeros((len(proba), 1)), ["a"] * n_rows + ["b", "b"])
     assert found.by_class[0].lost is lost
-
-
-def test_a_class_that_is_never_chosen_is_lost() -> None:
-    model = as_teacher(np.array([[0.9, 0.1], [0.9, 0.1], [0.8, 0.2]]), ["a", "b"])
-    with pytest.warns(CoverageWarning, match=r"b \(0 of 1 row found\)"):
-        found = evaluate_teacher(model, np.zeros((3, 1)), ["a", "a", "b"])
-    assert found.lost == ("b",)
-    assert np.isnan(found.by_class[1].precision)
-    assert found.to_dict()["by_class"][1]["precision"] is None
 
 
 def test_most_confused_pairs_come_first(evaluation: Any) -> None:

@@ -20,7 +20,7 @@ from consilience.kernels.rank.evidence import (
 )
 from consilience.kernels.transport.centres import class_sums
 from consilience.rank import GBC, LEEP, NCE, NLEEP, OTCE, HScore, LogME, TransRate
-from consilience.rank.metrics import EVIDENCE_TOL, principal_components, warn_of_evidence
+from consilience.rank.metrics import EVIDENCE_TOL, warn_of_evidence
 from consilience.rank.options import METRICS
 
 FEATURE_METRICS = ("logme", "h_score", "transrate", "gbc")
@@ -160,20 +160,6 @@ def test_n_leep_sees_clusters_that_are_classes() -> None:
     blind = NLEEP().score(np.random.default_rng(0).normal(size=F.shape), codes)
     assert NLEEP().score(F, codes) > blind + 0.5
     assert NLEEP().score(F, codes) == NLEEP().score(F, codes)
-
-
-@pytest.mark.parametrize(("energy", "kept"), [(0.5, 1), (0.7, 2), (0.9, 3), (0.97, 4), (1.0, 4)])
-@pytest.mark.parametrize("wide", [False, True])
-def test_n_leep_keeps_the_components_that_hold_the_energy(energy: float, kept: int, wide: bool) -> None:
-    """Four directions hold 60, 25, 10 and 5 % of the variance."""
-    signs = np.array([[(-1) ** (i >> bit & 1) for bit in range(4)] for i in range(16)], dtype=float)
-    F = signs * np.sqrt([60.0, 25.0, 10.0, 5.0])
-    if wide:  # more columns than rows: the other ones hold nothing
-        F = np.hstack([F, np.zeros((16, 20))])
-        kept = 16 if energy == 1.0 else kept
-    found = principal_components(F, energy)
-    assert found.shape == (16, kept)
-    assert found.var(axis=0)[: min(kept, 4)] == pytest.approx([60.0, 25.0, 10.0, 5.0][:kept])
 
 
 def test_the_evidence_of_a_row_is_the_formula_with_a_dense_inverse() -> None:

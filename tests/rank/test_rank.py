@@ -19,7 +19,6 @@ from consilience.kernels.held_out import stratified_folds
 from consilience.kernels.linear_model import fit_softmax_regression, linear_logits
 from consilience.kernels.rank.probe import tempered_likelihood
 from consilience.rank import GBC, LEEP, NCE, NLEEP, OTCE, HScore, LogME, Ranking, Transport, TransRate
-from consilience.rank.metrics import SCORES
 from consilience.rank.options import METRICS
 from consilience.run import Run
 from consilience.transport.distance import conditional_plan
@@ -312,24 +311,6 @@ def test_cross_fitting_takes_probe_and_centres_from_different_rows(models: dict[
     assert row.score == pytest.approx(expected, abs=1e-4)
 
 
-def test_the_only_row_of_a_class_counts_as_a_guess(models: dict[str, Any]) -> None:
-    rows = np.append(ROWS[Y[ROWS] < 9], ROWS[Y[ROWS] == 9][0])
-    ranking = rank_teachers(models, X[rows], Y[rows])
-    assert all(row.error is None for row in ranking)
-    assert ranking.rows[0].name == "same"
-    seen: list[Any] = []
-    rank_teachers(
-        [models["same"]], X[rows], Y[rows], metric=lambda case: seen.append(case) or 0.0, confidence=None
-    )
-    each = SCORES[Transport](seen[0], Transport())
-    assert each[-1] == pytest.approx(-np.log(5))
-    assert each.mean() == pytest.approx(next(row.score for row in ranking if row.name == "same"))
-    one_each = [int(np.flatnonzero(digit == Y)[0]) for digit in range(5, 10)]
-    failed = rank_teachers(models, X[one_each], Y[one_each]).rows[0]
-    assert "no row can be held out. Use folds=1" in str(failed.error)
-    assert rank_teachers(models, X[one_each], Y[one_each], folds=1).rows[0].error is None
-
-
 def test_names_texts_frames_and_the_table(models: dict[str, Any]) -> None:
     pandas = pytest.importorskip("pandas")
     names = np.array(["a five", "b six", "c seven", "d eight", "e nine"])[Y[ROWS] - 5]
@@ -371,13 +352,6 @@ def test_a_printed_ranking_shows_further_metrics_and_wins(models: dict[str, Any]
     short = repr(rank_teachers(models, X[ROWS], Y[ROWS], confidence=None)).splitlines()
     assert short[1].split() == ["rank", "teacher", "transport", "seconds"]
     assert "wins" not in "".join(short)
-
-
-def test_an_interval_ends_where_its_metric_does(models: dict[str, Any]) -> None:
-    apart = 100.0 * np.eye(5)[Y[ROWS] - 5] + 10 * np.random.default_rng(0).normal(size=(len(ROWS), 5))
-    teacher = as_teacher(lambda rows: rows, range(5), output="logits", embed=lambda rows: rows)
-    row = rank_teachers([teacher], apart, Y[ROWS], metric="gbc").rows[0]
-    assert row.interval[0] < row.score <= row.interval[1] <= 0
 
 
 def test_progress_is_told(models: dict[str, Any]) -> None:

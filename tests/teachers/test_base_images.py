@@ -191,10 +191,7 @@ def student() -> Any:
     return Network(module, preprocess=ImagePreprocess(6, mean=0.5, std=0.25), lr=0.02, max_iter=60)
 
 
-@pytest.mark.parametrize("memory", [None, "100KB"], ids=["in memory", "streamed"])
-def test_unify_and_save_and_serve(
-    memory: str | None, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unify_and_save_and_serve(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("httpx")
     monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 8)
     function = Function(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
@@ -205,7 +202,9 @@ def test_unify_and_save_and_serve(
         output="logits",
         preprocess=PREPARE,
     )
-    unified = Unifier([function, pair], student=student(), random_state=0, run=Run(memory=memory)).fit(folder)
+    unified = Unifier([function, pair], student=student(), random_state=0, run=Run(memory="100KB")).fit(
+        folder
+    )
     assert np.mean(unified.predict(folder) == np.array(Y)) > 0.9
     path = unified.save(tmp_path / "unified.onnx")
     card = find_card(path)
@@ -219,38 +218,5 @@ def test_unify_and_save_and_serve(
     np.testing.assert_allclose(np.exp(remote.predict_logits(X)), unified.predict_proba(X), atol=1e-4)
     own = Remote(server.url, preprocess=ImagePreprocess(6, "squash", mean=0.5, std=0.25))
     assert np.abs(own.predict_logits(X) - remote.predict_logits(X)).max() > 1e-3
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.mark.parametrize("name", ["logistic", "forest", "boosting", "mlp", "ngrams"])
-def test_a_student_of_tables_says_what_to_do(name: str, folder: Path) -> None:
-    function = Function(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
-    message = r"X has images of several sizes, and the student learns from a table or texts. Give a network"
-    for rows in (X, folder):
-        with pytest.raises(InvalidInputError, match=message):
-            Unifier([function], student=name).fit(rows)
-
-
-def test_a_network_without_preprocess_says_what_to_do() -> None:
-    function = Function(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
-    with pytest.raises(InvalidInputError, match="and the student learns from numbers of one shape"):
-        Unifier([function], student=network((3, 8, 8))).fit(X)
-
-
-def test_a_server_that_names_no_preprocess_that_we_know(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    pytest.importorskip("httpx")
-    function = Function(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
-    path = Unifier([function], student=student(), random_state=0).fit(X).save(tmp_path / "m.onnx")
-    served = ServedModel(path)
-    served.inputs = tuple(
-        replace(item, parameters={"preprocess": '{"size": "big"}'}) for item in served.inputs
-    )
-    server = ModelServer(served)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    with pytest.raises(TeacherError, match="has a server whose metadata cannot be used: size='big'"):
-        as_teacher(server.url)
     server.shutdown()
     server.server_close()

@@ -180,15 +180,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(*words: Any) -> Any:
-    pytest.importorskip("click")
-    from click.testing import CliRunner
-
-    from consilience.cli.app import app
-
-    return CliRunner().invoke(app, list(map(str, words)))
-
-
 def test_folders_are_unified_and_the_card_names_them(models: Path, tmp_path: Path) -> None:
     from consilience.students.verify import verify_model
 

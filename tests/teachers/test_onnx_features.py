@@ -97,13 +97,6 @@ def test_a_tensor_can_be_named(save: Callable[[Any], Path]) -> None:
         as_teacher(path, CLASSES, embed=3)
 
 
-def test_a_function_of_x(save: Callable[[Any], Path]) -> None:
-    teacher = as_teacher(save(matmul_add()), CLASSES, embed=lambda rows: rows[:, :1])
-    np.testing.assert_array_equal(teacher.observe(X).embeddings, X[:, :1])
-    np.testing.assert_array_equal(teacher.embed(X), X[:, :1])
-    assert teacher.class_weights is None
-
-
 def test_columns_that_change_places_after_the_last_layer_are_not_taken_for_its_own(
     save: Callable[[Any], Path],
 ) -> None:

@@ -15,10 +15,12 @@ from tests.teachers.remote_server import CLASSES, Server, X, check, output, prob
 
 from consilience.exceptions import TeacherError
 from consilience.teachers import Remote, as_teacher
+from consilience.teachers.remote import address_name, parse_address
 
 pytest.importorskip("httpx")
 
 QUICK: Any = {"retries": 0, "timeout": 5}
+INPUT: Any = {"name": "X", "datatype": "FP32", "shape": [-1, 2]}
 
 
 class TestAsking:
@@ -274,6 +276,10 @@ class TestLies:
             ({"inputs": [{"name": "X"}]}, r"inputs\[0\] must be an object with name"),
             ({"outputs": "none"}, "outputs must be a list"),
             ({"name": None}, "name must be a text"),
+            (
+                {"inputs": [{**INPUT, "parameters": {"preprocess": '{"size": "big"}'}}]},
+                "has a server whose metadata cannot be used: size='big'",
+            ),
             ({"outputs": [{"name": "label", "datatype": "INT64", "shape": [-1]}]}, "gives no scores"),
         ],
     )
@@ -300,3 +306,32 @@ class TestFingerprint:
         assert of(fingerprint="mine") is not None
         zoo.model["versions"] = ["1", "2"]
         assert of() is None  # which of the two?
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("https://user:word@host/v2/models/m", "user or a password"),
+        ("https://host/models/m", "none of a model"),
+        ("https://host/v2/models/m?x=1", "none of a model"),
+        ("https://host:port/v2/models/m", "none of a model"),
+        ("file:///v2/models/m", "ends in"),
+        ("ftp://host/v2/models/m", "ends in"),
+    ],
+)
+def test_addresses_that_are_refused(address: str, words: str) -> None:
+    with pytest.raises(TeacherError, match=words) as caught:
+        as_teacher(address)
+    assert "host/" not in str(caught.value) or words == "ends in"
+
+
+def test_parts() -> None:
+    found = parse_address("HTTPS://host:8443/zoo/v2/models/birds/versions/3/")
+    assert found.server == "https://host:8443/zoo/v2"
+    assert found.url == "https://host:8443/zoo/v2/models/birds/versions/3"
+    assert (found.model, found.version, found.plain) == ("birds", "3", False)
+    assert address_name("http://host/v2/models/birds") == "birds"
+    plain = {
+        host: parse_address(f"http://{host}/v2/models/m").plain for host in ("host", "[::1]", "127.0.0.9")
+    }
+    assert plain == {"host": True, "[::1]": False, "127.0.0.9": False}

@@ -15,6 +15,7 @@ from scipy.special import softmax
 from tests.scoring.ask import observe
 from tests.teachers.remote_server import Server, X, check, output, proba_of, serving
 
+from consilience import Run
 from consilience.exceptions import ScoringError, TeacherError
 from consilience.scoring.blocks import write_scores
 from consilience.teachers import Remote, as_teacher, remote
@@ -180,7 +181,7 @@ class TestSecrets:
     ) -> None:
         caplog.set_level(logging.DEBUG)
         teacher = Remote(url, token_env="CONSILIENCE_ZOO", retries=0)  # noqa: S106
-        write_scores(tmp_path / "s.npz", teacher, X, store=tmp_path / "cache")
+        write_scores(tmp_path / "s.npz", teacher, X, Run(cache=tmp_path / "cache"))
         assert {seen.get("Authorization") for seen in zoo.headers} == {f"Bearer {self.TOKEN}"}
         echo = {"error": f"who is {self.TOKEN}?"}
         zoo.fault = lambda handler, request: handler.send(400, echo) or True

@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from tests.teachers.timm_folders import CLASSES, real_timm, stand_in, write_folder
 
-from consilience import Card
 from consilience.exceptions import TeacherError
-from consilience.files.card import write_card
 from consilience.teachers import ImagePreprocess, ModelFolder, as_teacher
 
 torch = pytest.importorskip("torch")
@@ -71,20 +69,6 @@ def test_preprocessing_of_the_configuration(
     write_folder(tmp_path / "net", timm, about=about)
     known = {**PREPARE.to_dict(), **expected}
     assert as_teacher(tmp_path / "net").preprocess == ImagePreprocess.from_dict(known)
-
-
-def test_preprocessing_and_classes_of_the_card_and_of_the_caller(timm: Any, tmp_path: Path) -> None:
-    write_folder(tmp_path / "net", timm, about={"crop_mode": "border"})
-    with pytest.raises(
-        TeacherError, match=r"how it wants images: .*crop_mode must .* it is 'border'. Give pre"
-    ):
-        as_teacher(tmp_path / "net")
-    given = ImagePreprocess(16)
-    assert ModelFolder(tmp_path / "net", preprocess=given).preprocess == given
-    write_card(tmp_path / "net.card.json", Card("zoo", ["a", "b", "c"], preprocess=ImagePreprocess(8)))
-    carded = as_teacher(tmp_path / "net")
-    assert (carded.name, carded.classes.tolist()) == ("zoo", ["a", "b", "c"])
-    assert carded.preprocess == ImagePreprocess(8)
 
 
 def test_grey_networks_get_grey_images(timm: Any, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tests.teachers.model_folders import (
 
 from consilience.exceptions import ConsilienceError, InvalidInputError, TeacherError
 from consilience.files.card import Card, write_card
-from consilience.teachers import ModelFolder, as_teacher
+from consilience.teachers import as_teacher
 from consilience.teachers.transformers import CPU_TOKENS
 
 torch = pytest.importorskip("torch")
@@ -54,18 +54,6 @@ def test_filling_up_does_not_change_the_answer(kind: str, settings: Any, tmp_pat
     alone = np.concatenate([text_logits(module, tokens, [text]) for text in texts])
     assert np.ptp(alone, axis=0).max() > 0.01
     np.testing.assert_allclose(as_teacher(path).predict_logits(texts), alone, atol=1e-4)
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 1024])
-def test_batches_by_length_keep_the_order(
-    bert: tuple[Path, Any, Any], batch_size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("consilience.teachers.transformers.CPU_TOKENS", 2 * LONGEST)
-    path, module, tokens = bert
-    texts = [TEXTS[i % 5] + " cat" * (i % 3) for i in range(17)]
-    alone = np.concatenate([text_logits(module, tokens, [text]) for text in texts])
-    teacher = ModelFolder(path, batch_size=batch_size)
-    np.testing.assert_allclose(teacher.predict_logits(np.array(texts)), alone, atol=1e-5)
 
 
 def test_batches_are_small_and_hardly_padded(bert: tuple[Path, Any, Any]) -> None:
@@ -132,20 +120,6 @@ def test_shards_give_the_same(copied: Path, bert: tuple[Path, Any, Any]) -> None
     assert not (copied / "model.safetensors").exists()
     expected = as_teacher(bert[0]).predict_logits(TEXTS)
     np.testing.assert_array_equal(as_teacher(copied).predict_logits(TEXTS), expected)
-
-
-def test_classes_come_from_the_argument_the_card_or_the_labels(copied: Path) -> None:
-    assert as_teacher(copied, ["x", "y", "z"]).classes.tolist() == ["x", "y", "z"]
-    with pytest.raises(TeacherError, match=r"has 3 columns and 2 classes \(x, y\)"):
-        as_teacher(copied, ["x", "y"])
-    write_card(copied / "model.card.json", Card("hive", ("i", "j", "k"), centres=np.ones((3, 16)).tolist()))
-    teacher = as_teacher(copied)
-    assert (teacher.name, teacher.classes.tolist()) == ("hive", ["i", "j", "k"])
-    assert teacher.class_centres.shape == (3, 16)
-    assert as_teacher(copied, ["x", "y", "z"], "own").name == "own"
-    write_card(copied / "model.card.json", Card("hive", ("i", "j")))
-    with pytest.raises(TeacherError, match=r"has 3 columns and 2 classes \(i, j\)"):
-        as_teacher(copied)
 
 
 @pytest.mark.parametrize("labels", [{"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}, ...])

@@ -74,21 +74,6 @@ def test_embeddings_are_those_of_the_library(
     np.testing.assert_allclose(encode_sentences(path, TEXTS, batch_size=2), expected, atol=1e-5)
 
 
-def test_a_folder_that_the_library_saved(encoder: Path, tmp_path: Path) -> None:
-    library = pytest.importorskip("sentence_transformers")
-    model = library.SentenceTransformer(
-        str(encoder),
-        device="cpu",
-        local_files_only=True,
-        prompts={"task": "a cat "},
-        default_prompt_name="task",
-    )
-    model.save(str(tmp_path / "saved"), create_model_card=False)
-    expected = model.encode(TEXTS, show_progress_bar=False)
-    np.testing.assert_allclose(encode_sentences(tmp_path / "saved", TEXTS), expected, atol=1e-5)
-    assert np.abs(expected - encode_sentences(encoder, TEXTS)).max() > 1e-3
-
-
 def test_a_long_text_is_cut_off(folder: Path) -> None:
     long = "cat " * 10  # and two tokens around it: as many as are read
     np.testing.assert_allclose(

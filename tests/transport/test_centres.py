@@ -238,12 +238,12 @@ def test_another_models_embedding(network: Any) -> None:
         ),
         ({"observed": Observed(np.zeros((3, 6)), None)}, r"logits of shape \(3, 6\)"),
         ({"y": Y[:-1]}, "y has .* labels and X has"),
-        ({"y": None}, "y is a NoneType; expected one label per row"),
-        ({"y": np.column_stack([Y, Y])}, r"y has shape .*, 2\); expected one label per row"),
+        ({"y": None}, "y is a NoneType; expected a list of labels, one per row"),
+        ({"y": np.column_stack([Y, Y])}, r"y has shape .*, 2\); expected a list of labels, one per row"),
         ({"y": "text"}, "y is a str"),
         ({"y": np.where(Y == 4, np.inf, Y)}, "y has inf in row 0"),
         ({"y": [4, "x", *Y[2:].tolist()]}, "text"),
-        ({"y": [{}, *Y[1:].tolist()]}, "labels are text or numbers"),
+        ({"y": [{}, *Y[1:].tolist()]}, "labels are text, or finite numbers"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(network: Any, options: dict[str, Any], says: str) -> None:

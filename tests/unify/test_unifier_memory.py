@@ -22,6 +22,7 @@ from sklearn.naive_bayes import MultinomialNB
 from consilience import Run, Unifier, as_teacher, load, methods, students
 from consilience.exceptions import CoverageWarning, DisconnectedWarning, InvalidInputError
 from consilience.soft_labels import estimate as solver
+from consilience.students import Network
 from consilience.unify import unifier
 
 TINY = "50KB"
@@ -226,6 +227,12 @@ def test_rows_of_other_kinds(rows: Any, student: Any) -> None:
     much, little = both([Model(model) for model in TEACHERS], rows=rows, student=student)
     np.testing.assert_allclose(little.soft_labels_, much.soft_labels_, atol=1e-6)
     assert little.predict(rows).shape == (700,)
+
+
+def test_networks_do_not_hang_on_memory() -> None:
+    much, little = both(student=Network(max_iter=3, lr=0.01))
+    check_same(much, little)
+    check_same_student(much, little)
 
 
 def mixed(rows: Any = X, seed: int = 0) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,21 +117,18 @@ class Slot:
         self.key, self.option = key, option
         self.kinds: dict[Any, Mapping[str, Option]] = {}
         for kind in option.check.values:
-            try:
+            with suppress(ImportError, KeyError):  # an extra is missing, or nothing has this name
                 self.kinds[kind] = option.check.make(kind).declared()  # type: ignore[misc]
-            except (ImportError, KeyError):  # an extra is missing, or nothing has this name
-                continue
 
     def options(self, taken: set[str]) -> dict[str, Option]:
         """Return the options of the objects by key. Where a flag is taken, it says whose option it is."""
         found: dict[str, Option] = {}
-        for name, one in {name: one for kind in self.kinds.values() for name, one in kind.items()}.items():
+        every = {name: one for kind in self.kinds.values() for name, one in kind.items() if one.check.read}
+        for name, one in every.items():
             flag = flag_of(name, one)
-            if flag in taken:
-                flag = flag.replace("--", f"--{self.key}-")
-            if one.check.read is not None:
-                text = f"[{self.owners(name)}] {plain(one.help)}"
-                found[f"{self.key}__{name}"] = replace(one, flags=(flag,), help=text, default=None)
+            flags = (flag.replace("--", f"--{self.key}-") if flag in taken else flag,)
+            text = f"[{self.owners(name)}] {plain(one.help)}"
+            found[f"{self.key}__{name}"] = replace(one, flags=flags, help=text, default=None)
         return found
 
     def owners(self, name: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -232,7 +232,7 @@ def run_demo(
         "best": best["name"],
         "classes": list(NAMES),
     }
-    return view | {"sentences": list(sentences(view))}, best_model
+    return view | {"sentences": sentences(view)}, best_model
 
 
 def _compare(
@@ -250,51 +250,39 @@ def _compare(
     for name in names:
         progress(task, len(found), len(names) + 1)
         found.append(unify(name, teachers, logits, rows, student, seed))
-    progress(
-        task, len(names) + (task != "methods"), len(names) + 1
-    )  # a supervised student follows the methods
+    # a supervised student follows the methods
+    progress(task, len(names) + (task != "methods"), len(names) + 1)
     return found
 
 
-def sentences(view: Mapping[str, Any]) -> Iterator[str]:
+def sentences(view: Mapping[str, Any]) -> list[str]:
     """Describe the results in plain words."""
     sites, by_name = view["sites"], {variant["name"]: variant["accuracy"] for variant in view["variants"]}
-    best, supervised = by_name[view["best"]], view["supervised"]
+    best, supervised, naive = by_name[view["best"]], view["supervised"], by_name["SD"]
+    default, top = by_name[DEFAULT], max(sites, key=lambda site: site["accuracy"])
     sizes = sorted({len(site["classes"]) for site in sites})
-    yield (
-        f"{len(sites)} sites trained on their own {sum(site['rows'] for site in sites)} labelled rows, and "
-        f"each knows {' to '.join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))} of {len(NAMES)} digits."
-    )
-    top = max(sites, key=lambda site: site["accuracy"])
-    yield (
-        f"The best single site, {top['name']} ({top['model']}), is right on {percent(top['own_accuracy'])} "
-        f"of its own {len(top['classes'])} digits, and therefore on {percent(top['accuracy'])} of all."
-    )
-    naive, default = by_name["SD"], by_name[DEFAULT]
-    yield (
-        f"Naive distillation (SD) of all {len(sites)} into one network, on {view['n_transfer']} unlabelled "
-        f"rows: {percent(naive)}."
-    )
     better = "" if best == default else f" Best on these test rows: {view['best']}, {percent(best)}."
-    yield f"Unified by the default ({DEFAULT}), without any further labels: {percent(default)}.{better}"
     gap = (default - naive) / (supervised - naive) if supervised > naive else 0.0
     closes = f"closes {100 * gap:.0f}% of" if gap > 0 else "does not close"
-    yield (
-        "The same network, supervised on the pooled labelled rows of all sites (SPV), which the sites do not "
-        f"allow: {percent(supervised)}. {DEFAULT} {closes} the gap between SD and SPV."
-    )
     tie_break, ranked = (percent(variant["accuracy"]) for variant in view["disjoint"]["variants"])
-    yield (
-        f"Three sites that share no digit, unified by {TIE_BREAK}, which cannot compare them: {tie_break}. "
-        f"By the default ({DEFAULT}), which compares them by ranks: {ranked}."
-    )
     margin = 1.96 * float(np.sqrt(best * (1 - best) / view["n_test"]))
-    yield (
-        f"With {view['n_test']} test rows, an accuracy of {percent(best)} is uncertain by about "
-        f"±{100 * margin:.1f} points; do not read much into smaller differences."
+    without_torch = (
+        "The student is scikit-learn's network, and the backprop (BP) variants are left out: "
+        "they need torch (pip install 'consilience[torch]')."
     )
-    if view["student"] != "torch":
-        yield (
-            "The student is scikit-learn's network, and the backprop (BP) variants are left out: "
-            "they need torch (pip install 'consilience[torch]')."
-        )
+    return [
+        f"{len(sites)} sites trained on their own {sum(site['rows'] for site in sites)} labelled rows, and "
+        f"each knows {' to '.join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))} of {len(NAMES)} digits.",
+        f"The best single site, {top['name']} ({top['model']}), is right on {percent(top['own_accuracy'])} "
+        f"of its own {len(top['classes'])} digits, and therefore on {percent(top['accuracy'])} of all.",
+        f"Naive distillation (SD) of all {len(sites)} into one network, on {view['n_transfer']} unlabelled "
+        f"rows: {percent(naive)}.",
+        f"Unified by the default ({DEFAULT}), without any further labels: {percent(default)}.{better}",
+        "The same network, supervised on the pooled labelled rows of all sites (SPV), which the sites do not "
+        f"allow: {percent(supervised)}. {DEFAULT} {closes} the gap between SD and SPV.",
+        f"Three sites that share no digit, unified by {TIE_BREAK}, which cannot compare them: {tie_break}. "
+        f"By the default ({DEFAULT}), which compares them by ranks: {ranked}.",
+        f"With {view['n_test']} test rows, an accuracy of {percent(best)} is uncertain by about "
+        f"±{100 * margin:.1f} points; do not read much into smaller differences.",
+        *([] if view["student"] == "torch" else [without_torch]),
+    ]

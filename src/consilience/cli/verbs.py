@@ -231,16 +231,18 @@ def _embed(teachers: dict[str, Any], files: Sequence[Path], given: Sequence[str]
 
 def write_ranking(file: Path, view: Mapping[str, Any]) -> None:
     """Write the ranking to a .csv file, one line per teacher."""
-
     others = [name for name in view["teachers"][0]["scores"] if name != view["metric"]]
     head = ["rank", "teacher", view["metric"], "low", "high", "wins", "seconds", *others, "warnings", "error"]
+    lines = [
+        [
+            *(row["rank"], row["name"], row["score"], *row["interval"], row["wins"], row["seconds"]),
+            *(row["scores"].get(name) for name in others),
+            *("; ".join(row["warnings"]), row["error"]),
+        ]
+        for row in view["teachers"]
+    ]
     written = io.StringIO()
-    lines = csv.writer(written, lineterminator="\n")
-    lines.writerow(head)
-    for row in view["teachers"]:
-        cells = [row["rank"], row["name"], row["score"], *row["interval"], row["wins"], row["seconds"]]
-        cells += [row["scores"].get(name) for name in others]
-        lines.writerow([*cells, "; ".join(row["warnings"]), row["error"]])
+    csv.writer(written, lineterminator="\n").writerows([head, *lines])
     with library.replacing(file) as opened:
         opened.write(written.getvalue().encode())
 

@@ -133,11 +133,11 @@ class Comparison:
         Clearly means beyond the upper end of the interval of the accuracy; without labels, by more than 1 %.
         """
         best, current = self.rows[0], self._in_use
-        if current.error is not None:
-            return best
-        if self.criterion == "accuracy":
-            return best if best.accuracy > current.interval[1] else current
-        return best if best.support > (1 + MARGIN) * current.support else current
+        enough = (1 + MARGIN) * current.support
+        better = (
+            best.accuracy > current.interval[1] if self.criterion == "accuracy" else best.support > enough
+        )
+        return best if better or current.error is not None else current
 
     @property
     def recommendation(self) -> str:

@@ -96,14 +96,13 @@ def _share_of_sure(surplus: Floats, owners: Ints, space: LabelSpace) -> float:
     Two classes of one teacher are never one, so each class counts once for each other teacher, by its best
     match there. One half is added to the count, so that the share is never zero.
     """
-    n_sure = n_asked = 0
+    counts = np.array([0.5, 1.0])  # sure, and asked
     for i in range(space.n_teachers):
         block = space.block(i)
         others = (owners != i) & ~np.isin(space.columns, space.columns[block])
         known = surplus[others, block]
-        n_sure += int((known >= 0).any(axis=1).sum())
-        n_asked += int((~np.isnan(known)).any(axis=1).sum())
-    return (n_sure + 0.5) / (n_asked + 1.0)
+        counts += [(known >= 0).any(axis=1).sum(), (~np.isnan(known)).any(axis=1).sum()]
+    return float(counts[0] / counts[1])
 
 
 def _evidence(agreement: Agreement, parts: Ints, owners: Ints, space: LabelSpace) -> Floats:

@@ -194,8 +194,6 @@ class HeldRows(Rows):
     local = True
 
     def __init__(self, X: Any, *, held: bool = True, rows_of_a_block: int | None = None) -> None:
-        known = hasattr(X, "shape") or hasattr(X, "__len__") or not hasattr(X, "__array__")
-        X = X if known else np.asarray(X)
         self._X, self.held, self._size = as_values(X), held, rows_of_a_block
         self._n_rows = n_rows(self._X)
 

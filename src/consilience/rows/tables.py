@@ -73,7 +73,7 @@ def is_table(X: Any) -> bool:
 
 def as_values(X: Any) -> Any:
     """Return rows in a form that we know: those of an Arrow table as a data frame, of a torch dataset as they
-    are read, of a list of PIL images as pixels, and all else as it is.
+    are read, of a list of PIL images as pixels, what only becomes an array as one, and all else as it is.
     """
     if is_instance_of(X, "torch.utils.data", "Dataset"):
         from consilience.rows.datasets import open_rows
@@ -86,7 +86,8 @@ def as_values(X: Any) -> Any:
         from consilience.rows.images import joined_images
 
         return joined_images(X)
-    return X
+    known = hasattr(X, "shape") or hasattr(X, "__len__") or not hasattr(X, "__array__")
+    return X if known else np.asarray(X)
 
 
 def from_arrow(table: Any, maybe: Iterable[str] = ()) -> Any:

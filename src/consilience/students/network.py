@@ -24,7 +24,7 @@ from consilience._validation import (
 )
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
-from consilience.rows import as_rows, memory_budget
+from consilience.rows import as_rows
 from consilience.rows.tables import as_values
 from consilience.rows.targets import TargetRows
 from consilience.run import Run, resolve_run
@@ -46,6 +46,10 @@ from consilience.students.training import (
     torch_threads_for,
 )
 from consilience.teachers.torch import check_device, logits_of
+
+# What training takes, about: a quarter of it is the buffer in which rows are shuffled. It does not depend on
+# the memory of the machine, nor does the order of the rows: the same call gives the same model everywhere.
+SHUFFLED = 2**28
 
 
 class Network(Student, NetworkOptions):
@@ -119,8 +123,8 @@ class Network(Student, NetworkOptions):
         """Train the module by passes over rows.
 
         An epoch is a pass, or a part of one if there are more than 2^20 rows: `patience` counts these. Rows
-        are shuffled in a buffer, a quarter of the memory. At most 20,000 rows are held out. Mean and scale of
-        `standardize` come from about 100,000 random rows.
+        are shuffled in a buffer of 64 MB, whatever the memory, so the same call gives the same model. At most
+        20,000 rows are held out. Mean and scale of `standardize` come from about 100,000 random rows.
 
         With a cache and a `key`, the state of the training is written there about every minute, between
         epochs. A run that was killed goes on from it, if key, seed, rows and parameters are the same, and
@@ -145,7 +149,7 @@ class Network(Student, NetworkOptions):
             learn_on_ray(self, rows, n_classes, criterion, run, key)
             return self
         seed = self.seed()
-        plan = plan_training(self, rows, memory_budget(run), seed)
+        plan = plan_training(self, rows, SHUFFLED, seed)
         with checkpoint_folder(run, key) as folder:
             kept = None
             if folder is not None and not self.callbacks:

@@ -6,7 +6,6 @@ from scipy.special import softmax
 
 from consilience.kernels.unify import cross_entropy
 from consilience.kernels.unify.cross_entropy import ce_logits
-from consilience.kernels.unify.linear_systems import make_links
 from consilience.kernels.unify.packed import make_layout
 
 
@@ -48,15 +47,3 @@ def test_a_row_gives_the_same_whatever_the_other_lanes_hold() -> None:
         alone, _, iterations = ce_logits(Z[row : row + 1], layout, 1.0, 1e-8, 200)
         assert iterations[0] == n_iter[row]
         np.testing.assert_allclose(softmax(alone[0]), softmax(U[row]), rtol=1e-6, atol=1e-12)
-
-
-def test_links_are_the_pairs_of_sets_that_share_a_class() -> None:
-    sets = make_layout(np.array([0, 1, 1, 2, 3, 4]), np.array([0, 2, 4, 6]), 5)
-    links = make_links(sets)
-    assert links.first.tolist() == [1]
-    assert links.second.tolist() == [2]
-    assert links.shared.tolist() == [1]
-    assert links.place.tolist() == [1]  # set 0 meets set 1 in a matrix of three sets and the ground
-    ground = [[True] * 4] * 4
-    np.testing.assert_array_equal(links.fill[-1], ground[-1])
-    assert links.fill[:2, 2].tolist() == [False, False]

@@ -74,14 +74,6 @@ def test_a_column_that_never_changes_agrees_with_nothing() -> None:
     assert not np.isnan(found[:3, :3]).any()
 
 
-def test_teachers_that_never_answer_together_cannot_be_compared() -> None:
-    logits = np.random.default_rng(0).normal(size=(50, 4))
-    logits[:25, :2] = logits[25:, 2:] = np.nan
-    found = rank_agreement(column_ranks(logits, np.array([0, 2, 4])), np.array([0, 2, 4]), 4.0)
-    assert np.isnan(found.correlation[:2, 2:]).all()
-    assert found.n_common.tolist() == [[25, 0], [0, 25]]
-
-
 def plain_join(evidence: Floats, groups: list[int], owners: list[int]) -> list[int]:
     """Average linkage that recomputes every mean from its columns."""
     groups = list(groups)
@@ -149,24 +141,3 @@ def test_what_is_shared_counts_third_groups_and_leaves_out_what_is_alone() -> No
     part = vectors @ np.diag(np.maximum(1 - 1 / values, 0)) @ vectors.T
     length = np.sqrt(part.diagonal())
     np.testing.assert_allclose(found.agreement, part / length[:, None] / length)
-
-
-def test_columns_of_one_teacher_share_nothing_with_each_other() -> None:
-    correlation = np.array([[1, 0.9, 0.5], [0.9, 1, 0.0], [0.5, 0.0, 1]])
-    found = shared_agreement(correlation, np.arange(3), np.array([0, 0, 1]))
-    assert found.n_things == 1
-    np.testing.assert_allclose(found.agreement, [[1, 0, 1], [0, 0, 0], [1, 0, 1]], atol=1e-9)
-
-
-def test_groups_are_compared_by_the_mean_over_their_columns() -> None:
-    rng = np.random.default_rng(0)
-    correlation = np.corrcoef(rng.normal(size=(4, 6)))
-    correlation[2, 3] = correlation[3, 2] = np.nan
-    found = shared_agreement(correlation, np.array([0, 1, 1, 2]), np.arange(4))
-    means = np.eye(3)
-    means[0, 1] = means[1, 0] = correlation[0, 1:3].mean()
-    means[0, 2] = means[2, 0] = correlation[0, 3]
-    means[1, 2] = means[2, 1] = correlation[1, 3]  # nothing is known about the other
-    expected = shared_agreement(means, np.arange(3), np.arange(3))
-    np.testing.assert_allclose(found.agreement, expected.agreement)
-    assert found.n_things == expected.n_things

@@ -217,6 +217,18 @@ def test_a_function_has_a_fingerprint_when_it_is_given_one() -> None:
     assert len({marks[0], *others}) == 3  # two functions of one version are not one function
 
 
+def test_smoothing_is_kept_for_the_verbs_and_changes_no_answer() -> None:
+    given: dict[str, Any] = {"output": "logits", "fingerprint": "v1"}
+    plain, none = (
+        Function(two_columns, ["a", "b"], **given),
+        Function(two_columns, ["a", "b"], smoothing=0, **given),
+    )
+    assert (plain.smoothing, none.smoothing, as_teacher(Own()).smoothing) == (0.001, 0, 0.001)
+    assert as_teacher(none, name="other").smoothing == 0
+    assert plain.fingerprint == none.fingerprint
+    np.testing.assert_array_equal(plain.predict_logits(X), none.predict_logits(X))
+
+
 @pytest.mark.parametrize("option", [{"embed": "layer"}, {"columns": [0]}])
 def test_a_teacher_is_given_its_embedding_where_it_is_made(option: Any) -> None:
     with pytest.raises(TeacherError, match=r"is a teacher already; give .*= where it is made"):
