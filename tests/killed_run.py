@@ -40,6 +40,8 @@ def run(verb: str, folder: Path, when: str = "never", by: str = "SIGKILL") -> An
 
     def end(task: str, done: int) -> None:
         if task == when and done >= (N // 2 if task == "scoring" else 3):
+            # it is ignored where tests run in the background
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             os.kill(os.getpid(), getattr(signal, by))
 
     def progress(task: str, done: int, total: int) -> None:

@@ -74,9 +74,8 @@ def test_it_says_how_many_lanes_are_short_of_their_goal() -> None:
     np.testing.assert_allclose(left[:, 0], r[:, 0] - H[0] @ x[:, 0], atol=1e-12)
 
 
-@pytest.mark.parametrize("silent", [0.0, 0.1])
-def test_both_ways_agree(silent: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    layout, Z = many_teachers(70, 200, 20, silent)
+def test_both_ways_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout, Z = many_teachers(70, 200, 20, 0.1)
     space = space_of(layout)
     monkeypatch.setattr(cross_entropy, "ELIMINATION_PAYS", np.inf)
     monkeypatch.setattr(factorisation, "_inverse_pays", lambda *sizes: True)
@@ -91,14 +90,13 @@ def test_both_ways_agree(silent: float, monkeypatch: pytest.MonkeyPatch) -> None
     np.testing.assert_allclose(estimate_soft_labels(Z, space, "mf-lf"), lf, rtol=1e-10)
 
 
-@pytest.mark.parametrize("scale", [30.0, 1e3])
-def test_rows_with_weak_links_go_on_by_elimination(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_with_weak_links_go_on_by_elimination(monkeypatch: pytest.MonkeyPatch) -> None:
     layout, Z = many_teachers(40, 200, 30, 0.1)
     called = []
     make_links = cross_entropy.make_links
     monkeypatch.setattr(cross_entropy, "make_links", lambda sets: called.append(1) or make_links(sets))
     monkeypatch.setattr(cross_entropy, "ELIMINATION_PAYS", 0)
-    U, norms, _ = ce_logits(scale * Z, layout, 3.0, 1e-8, 200)
+    U, norms, _ = ce_logits(30.0 * Z, layout, 3.0, 1e-8, 200)
     assert called == [1]
     assert np.isfinite(U).all()
     assert (norms <= 1e-8).all()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 
 from consilience import InvalidInputError, Unifier, as_teacher
 from consilience.files.card import card_path, read_card
@@ -164,9 +164,3 @@ def test_any_student_with_fit_soft_labels_learns_by_itself(teachers: list[Any]) 
 @pytest.mark.parametrize("X", [TEXTS[:40], np.array(TEXTS[:40])], ids=["list", "array"])
 def test_texts_need_no_choice_of_student(teachers: list[Any], X: Any) -> None:
     assert isinstance(Unifier(teachers).fit(X).student_, Ngrams)
-
-
-def test_a_clone_is_not_fitted_and_keeps_the_student(unified: Unifier) -> None:
-    copy = clone(unified)
-    assert copy.student.get_params() == unified.student.get_params()
-    assert not hasattr(copy, "student_")

@@ -49,16 +49,6 @@ _LEAST = 1e-100
 
 
 @part()
-def column_sums(Y: Floats, offset: Floats) -> Floats:
-    """Return c, the sum of all labels of each class (K,)."""
-    c = offset.copy()
-    for i in range(len(Y)):
-        for k in range(len(c)):
-            c[k] += Y[i, k]
-    return c
-
-
-@part()
 def fairness(c: Floats, weight: Floats) -> float:
     """Return N lam KL(u || c / N), which is sum_k w_k log(u_k N / c_k)."""
     scale = c.sum() / weight.sum()
@@ -84,8 +74,7 @@ def collisions(sigma: Floats, Y: Floats) -> Floats:
 @kernel()
 def total_loss(sigma: Floats, Y: Floats, weight: Floats, offset: Floats) -> float:
     """Return N F(Y) of the free rows, eq. (11) times N."""
-    loss: float = fairness(column_sums(Y, offset), weight) - np.log(collisions(sigma, Y)).sum()
-    return loss
+    return float(fairness(offset + Y.sum(axis=0), weight) - np.log(collisions(sigma, Y)).sum())
 
 
 @kernel()
@@ -121,8 +110,7 @@ def lower_bound(sigma: Floats, pi: Floats, nu: Floats, weight: Floats, offset: F
         slack += gamma
         total += np.log(pi[i])
     degree += len(sigma)
-    bound: float = total + degree * np.log(degree / slack)
-    return bound
+    return float(total + degree * np.log(degree / slack))
 
 
 @part()
@@ -143,7 +131,7 @@ def loss_and_gap(
     sigma: Floats, Y: Floats, weight: Floats, offset: Floats, reverse: bool
 ) -> tuple[float, float]:
     """Return N F(Y) and a bound on its distance to the minimum; both are infinite if F is."""
-    p, c = collisions(sigma, Y), column_sums(Y, offset)
+    p, c = collisions(sigma, Y), offset + Y.sum(axis=0)
     nu = prices(c, weight, reverse)
     loss = fairness_loss(c, weight, reverse) - np.log(p).sum()
     if not np.isfinite(loss):
@@ -162,11 +150,9 @@ def loss_and_gap(
 @kernel()
 def fairness_loss(c: Floats, weight: Floats, reverse: bool) -> float:
     """Return N lam times the divergence: KL(c / N || u) if `reverse`, else KL(u || c / N)."""
-    total: float = 0.0
     if not reverse:
-        total = fairness(c, weight)
-        return total
-    lam = weight.sum() / c.sum()
+        return float(fairness(c, weight))
+    total, lam = 0.0, weight.sum() / c.sum()
     for k in range(len(c)):
         total += lam * c[k] * np.log(max(c[k], _LEAST) * lam / weight[k])
     return total
@@ -192,15 +178,13 @@ def expectation_maximisation(
     """
     Y = start.copy()
     M, K = Y.shape
-    deltas = np.zeros(M)
-    w = np.empty(K)
-    n_iter = 0
-    while n_iter < max_iter:
-        c = column_sums(Y, offset)
+    deltas, w = np.zeros(M), np.empty(K)
+    for n_iter in range(max_iter):
+        c = offset + Y.sum(axis=0)
         if n_iter % _LOOK == 0:
             loss, gap = loss_and_gap(sigma, Y, weight, offset, False)
             if gap <= tol * max(c.sum(), loss):
-                break
+                return Y, n_iter
         for i in range(M):
             for k in range(K):
                 w[k] = weight[k] * Y[i, k] / c[k] if weight[k] > 0.0 else 0.0
@@ -208,8 +192,7 @@ def expectation_maximisation(
             for k in range(K):
                 if w[k] > 0.0:
                     Y[i, k] = max(Y[i, k], _FLOOR)
-        n_iter += 1
-    return Y, n_iter
+    return Y, max_iter
 
 
 @part()
@@ -294,17 +277,14 @@ def projected_gradient(
     Y = start.copy()
     M, K = Y.shape
     N = M + offset.sum()
-    x, shift = np.empty(K), np.empty(K)
-    n_iter = 0
-    while n_iter < max_iter:
-        c = column_sums(Y, offset)
+    x = np.empty(K)
+    for n_iter in range(max_iter):
+        c = offset + Y.sum(axis=0)
         if n_iter % _LOOK == 0:
             loss, gap = loss_and_gap(sigma, Y, weight, offset, reverse)
             if np.isfinite(loss) and gap <= tol * max(N, loss):
-                break
-        nu = prices(c, weight, reverse)
-        for k in range(K):
-            shift[k] = step / N * nu[k]
+                return Y, n_iter
+        shift = step / N * prices(c, weight, reverse)
         for i in range(M):
             p = 0.0
             for k in range(K):
@@ -313,8 +293,7 @@ def projected_gradient(
             for k in range(K):
                 x[k] = Y[i, k] + scale * sigma[i, k] + shift[k]
             project_row(x, Y[i])
-        n_iter += 1
-    return Y, n_iter
+    return Y, max_iter
 
 
 @part()

@@ -125,7 +125,8 @@ def solve(
     lowest = float(cost.min())
     with np.errstate(over="ignore", invalid="ignore"):
         log_k = (lowest - cost) / epsilon
-    out = _empty(a, b)
+    n = len(a)
+    out = Solution(np.empty_like(a), np.empty_like(b), np.empty(n), np.empty(n), np.zeros(n, dtype=np.int64))
     if not np.isfinite(log_k).all():
         for part in out[:4]:
             part[:] = np.nan
@@ -204,11 +205,6 @@ def shortfall(
         f"Sinkhorn {where} with marginal error {residual.max():.1e} (tol {tol:g}) "
         f"in {int(off.sum())} of {len(off)} rows. Raise {listed}."
     )
-
-
-def _empty(a: Floats, b: Floats) -> Solution:
-    n = len(a)
-    return Solution(np.empty_like(a), np.empty_like(b), np.empty(n), np.empty(n), np.zeros(n, dtype=np.int64))
 
 
 def _log_start(b: Floats, epsilon: float, start: Floats | None) -> Floats:
