@@ -117,7 +117,7 @@ def parse_size(name: str, value: object) -> int:
             argument=name,
             value=value,
         )
-    return int(round(size))
+    return round(size)
 
 
 def size_text(count: float) -> str:
