@@ -30,15 +30,15 @@ def test_fair_assignment_is_the_optimum(lam, epsilon):
     rng = np.random.default_rng(1)
     log_proba = log_softmax(2.0 * rng.normal(size=(6, 3)) + [1.0, 0.0, -1.0], axis=1)
     prior = np.array([0.5, 0.3, 0.2])
-    ours = fair_assignment(log_proba, prior, lam, epsilon, 1e-9)
-    assert ours.error < 1e-8
-    np.testing.assert_allclose(ours.labels.sum(axis=1), 1.0)
+    labels, _, error = fair_assignment(log_proba, prior, lam, epsilon, 1e-9)
+    assert error < 1e-8
+    np.testing.assert_allclose(labels.sum(axis=1), 1.0)
 
     def by_logits(z):
         return _objective(softmax(z.reshape(6, 3), axis=1), log_proba, prior, lam, epsilon)
 
     peer = min(minimize(by_logits, start, method="BFGS").fun for start in (np.zeros(18), log_proba.ravel()))
-    assert _objective(ours.labels, log_proba, prior, lam, epsilon) <= peer + 1e-6
+    assert _objective(labels, log_proba, prior, lam, epsilon) <= peer + 1e-6
 
 
 def test_equipartition_tends_to_the_best_matching():
