@@ -108,7 +108,7 @@ def parse_size(name: str, value: object) -> int:
         found = _SIZE.fullmatch(value.strip()) if len(value) <= _LONGEST else None
         if found is not None and found[2].lower() in _UNITS:
             size = float(found[1]) * _UNITS[found[2].lower()]
-    elif isinstance(value, numbers.Real) and not isinstance(value, bool):  # to Python, True is a number
+    elif type(value) is not bool and isinstance(value, numbers.Real):  # to Python, True is a number
         size = value
     if not 1 <= size <= _LARGEST:
         bound = ", from 1 byte to 8 million TB" if size == size else ""
@@ -117,7 +117,7 @@ def parse_size(name: str, value: object) -> int:
             argument=name,
             value=value,
         )
-    return round(size)
+    return int(round(size))
 
 
 def size_text(count: float) -> str:

@@ -27,7 +27,7 @@ from consilience._validation import (
     n_rows,
     take_rows,
 )
-from consilience._words import counted, shorten
+from consilience._words import counted, percent, shorten
 from consilience.exceptions import CoverageWarning, InvalidInputError, TeacherError, shown, warn
 from consilience.inspect.evaluation import ClassScores, Compared, Evaluation, Scores
 from consilience.inspect.tally import Answers, Tally, beside_teachers
@@ -453,9 +453,15 @@ def assess(
     names = [space.names[i] if i >= 0 else None for i in who.tolist()]
     columns = [*(column.tolist() for column in figures), names, best.tolist(), lost.tolist()]
     by_class = tuple(ClassScores(*row) for row in zip(space.classes.tolist(), *columns, strict=True))
-    evaluation = Evaluation(
-        scores, tuple(compared), by_class, confusion, n_unlabelled, confidence, n_bins, tuple(told)
-    )
-    if evaluation.warning:
-        warn(CoverageWarning(evaluation.warning))
-    return evaluation
+    words = [
+        f"{row.name} ({round(row.recall * row.n_rows)} of {counted(row.n_rows, 'row')} found"
+        + ("" if row.teacher is None else f"; {row.teacher} finds {percent(row.teacher_recall)}")
+        + ")"
+        for row in sorted(by_class, key=lambda row: -row.n_rows)
+        if row.lost
+    ]
+    warning = f"{counted(len(words), 'class')} nearly lost: {shorten(words, 5)}." if words else None
+    if warning is not None:
+        warn(CoverageWarning(warning))
+    measures = confusion, n_unlabelled, confidence, n_bins, tuple(told), warning
+    return Evaluation(scores, tuple(compared), by_class, *measures)

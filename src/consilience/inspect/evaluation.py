@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._validation import check_choice
-from consilience._words import counted, percent, shorten
+from consilience._words import counted, percent
 from consilience.inspect.drawing import Block, dots, drawing
 from consilience.inspect.page import (
     as_lines,
@@ -147,6 +147,8 @@ class Evaluation:
         Bins of the calibration error, of equal width.
     remarks : tuple of str
         What could not be measured, and classes that nobody knows.
+    warning : str or None
+        A sentence about the classes that got nearly lost, if there are any.
     """
 
     scores: Scores
@@ -157,23 +159,12 @@ class Evaluation:
     confidence: float
     n_bins: int
     remarks: tuple[str, ...]
+    warning: str | None = None
 
     @property
     def lost(self) -> tuple[Any, ...]:
         """Classes that got nearly lost: under 10 % of at least five rows are found, or it is never chosen."""
         return tuple(row.name for row in self.by_class if row.lost)
-
-    @property
-    def warning(self) -> str | None:
-        """A sentence about the classes that got nearly lost, if there are any."""
-        words = [
-            f"{row.name} ({round(row.recall * row.n_rows)} of {counted(row.n_rows, 'row')} found"
-            + ("" if row.teacher is None else f"; {row.teacher} finds {percent(row.teacher_recall)}")
-            + ")"
-            for row in sorted(self.by_class, key=lambda row: -row.n_rows)
-            if row.lost
-        ]
-        return f"{counted(len(words), 'class')} nearly lost: {shorten(words, 5)}." if words else None
 
     @property
     def confused(self) -> tuple[Confused, ...]:

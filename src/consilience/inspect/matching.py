@@ -203,18 +203,21 @@ def _suspects(found: Matched, space: LabelSpace) -> tuple[list[str], list[str]]:
         agreement = found.correlation[one, other]
         if min(agreement.shape) < LEAST_CLASSES:
             continue
-        who = f"{visible(space.names[i])} and {visible(space.names[j])}"
-        first, second = ([visible(str(name)) for name in space.class_lists[k].tolist()] for k in (i, j))
+        first, second = space.class_lists[i], space.class_lists[j]
         same_name = space.columns[one][:, None] == space.columns[other]
         same_group = found.groups[one][:, None] == found.groups[other]
         joined = np.argwhere(same_group & ~same_name & (agreement >= STRONG)).tolist()
         if len(joined) >= max(PAIRS, SHARE * min(agreement.shape)):
-            renamed.append(f"{who}: {shorten([f'{first[k]} = {second[m]}' for k, m in joined], 3)}")
+            renamed.append(_told(space, i, j, [f"{first[k]} = {second[m]}" for k, m in joined]))
         apart = same_name & (found.parts[one][:, None] != found.parts[other])
         enough = apart.sum() >= max(PAIRS, SHARE_OF_NAMES * same_name.sum())
         if enough and _has_better_match(agreement, apart):
-            confused.append(f"{who}: {shorten([first[k] for k in np.flatnonzero(apart.any(axis=1))], 3)}")
+            confused.append(_told(space, i, j, first[apart.any(axis=1)].tolist()))
     return renamed, confused
+
+
+def _told(space: LabelSpace, i: int, j: int, names: list[Any]) -> str:
+    return f"{visible(space.names[i])} and {visible(space.names[j])}: {shorten(names, 3)}"
 
 
 def _has_better_match(agreement: Floats, apart: NDArray[np.bool_]) -> bool:

@@ -23,7 +23,6 @@ from consilience.rank.metrics import SCORES, Case, fitted_logits, takes_teachers
 from consilience.rank.options import Metric, Own, RankOptions, Transport
 from consilience.rank.ranking import RankedTeacher, Ranking
 from consilience.rows import as_rows, memory_budget
-from consilience.rows.rows import SomeRows
 from consilience.run import Run, resolve_run
 from consilience.scoring import engine_options, observe, with_open_cache
 from consilience.students.make import named_student
@@ -220,7 +219,7 @@ def _observed(teacher: Teacher, task: Task) -> Observed:
         return observe(teacher, rows, task.run)
     if teacher.part(slice(0, 0)) is not None:  # it holds the outputs of all rows
         teacher.check_rows(rows.given)
-    return observe(teacher.part(places) or teacher, SomeRows(rows, places), task.run)
+    return observe(teacher.part(places) or teacher, rows.take(places), task.run)
 
 
 def _scored(case: Case, answered: NDArray[np.bool_], name: str, task: Task) -> Floats:

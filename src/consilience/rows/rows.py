@@ -221,18 +221,6 @@ class HeldRows(Rows):
         return self._X if self.held else super().all(run)
 
 
-class SomeRows(Rows):
-    """Some rows of others, by their positions (n,) in ascending order."""
-
-    def __init__(self, rows: Rows, places: NDArray[np.intp]) -> None:
-        self._rows, self._places, self.option = rows, places, rows.option
-        self.borders = cut([len(places)], int(np.diff(rows.borders).max(initial=1)))
-
-    def read(self, block: int) -> Any:
-        """Return the rows of one block."""
-        return self._rows.take(self._places[self.rows_of(block)])
-
-
 def as_rows(X: Any, option: str = "X") -> Rows:
     """Return whatever X is as `Rows`, to be read block by block; a small array is one block.
 

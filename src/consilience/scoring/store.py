@@ -33,23 +33,18 @@ if TYPE_CHECKING:
     from consilience.teachers import Observed
 
 README = "README.txt"
-NAME = "name.txt"
-"""A file in the folder of a model with its name, for people."""
-MOST_NAME = 200
-"""Bytes of it."""
+NAME = "name.txt"  # a file in the folder of a model with its name, for people
+MOST_NAME = 200  # bytes of it
 FILE_BYTES = 2**26
 """A file that would grow beyond this is followed by another: files are deleted as a whole."""
-UPLOAD_BYTES = 2**22
-"""Behind a URL, a file is sent again whenever it has grown, and followed by another at this size."""
-UPLOAD_SECONDS = 1.0
-"""Behind a URL, batches that come more quickly are sent together."""
+UPLOAD_BYTES = 2**22  # behind a URL, a file is sent again whenever it has grown: it ends here
+UPLOAD_SECONDS = 1.0  # behind a URL, batches that come more quickly are sent together
 INDEX_BYTES = 2**30
 """Memory for looking up the rows of a model, at 16 bytes a row."""
 REFRESH_SECONDS = 10.0
 """What other processes write is noticed after this time."""
 
 _MOST_TWINS = 8  # records of one row, or of rows that share half of their digest, that are looked at
-_CHUNK = 2**18  # bytes that are read together
 _ROW = np.uint64(2**32 - 1)  # of a place: its record; the upper half is the file
 _SHELF = re.compile(r"model-[0-9a-f]{32}")
 _TRAINING = re.compile(r"training-[0-9a-f]+(-own)?")  # own: on labels that a student made itself
@@ -83,16 +78,11 @@ class Kind(NamedTuple):
 
     def read(self, file: BinaryIO, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the records at some positions, in order; zeros beyond the end."""
-        records = np.zeros((len(rows), self.n_words), np.uint64)
-        chunk_of = rows // (1 + _CHUNK // (8 * self.n_words))
-        for chunk in np.unique(chunk_of):
-            places = np.flatnonzero(chunk_of == chunk)
-            first, last = int(rows[places[0]]), int(rows[places[-1]])
-            found = np.zeros((last + 1 - first, self.n_words), np.uint64)
-            file.seek(8 * self.n_words * first)
-            file.readinto(found.view(np.uint8))  # type: ignore[attr-defined]
-            records[places] = found[rows[places] - first]
-        return records
+        first, last = int(rows[0]), int(rows[-1])
+        found = np.zeros((last + 1 - first, self.n_words), np.uint64)
+        file.seek(8 * self.n_words * first)
+        file.readinto(found.view(np.uint8))  # type: ignore[attr-defined]
+        return np.asarray(found[rows - first])
 
 
 @cache
@@ -124,13 +114,6 @@ class ScoreStore:
         deleted; behind a URL, those that were written first. What a run itself has used stays: if it needs
         more than the limit, the rest is not kept.
 
-    Attributes
-    ----------
-    root : StoragePath
-        The folder to list, read and write.
-    used : set of StoragePath
-        The files that this run has read or written.
-
     Examples
     --------
     >>> import tempfile
@@ -156,7 +139,7 @@ class ScoreStore:
                 "Give a new or an empty folder."
             )
         self._shelves = weakref.WeakValueDictionary[tuple[str, int], Shelf]()
-        self.used = set[StoragePath]()
+        self.used = set[StoragePath]()  # the files that this run has read or written
         self._room, self._full = 0, False  # bytes that may be written before the size is counted again
         self._warned = set[str]()
 
@@ -253,17 +236,7 @@ class ScoreStore:
 
 
 class Shelf:
-    """The part of a cache that belongs to one teacher: look rows up, and add them.
-
-    Parameters
-    ----------
-    store : ScoreStore
-    key : str
-        The name of its folder.
-    n_classes : int
-    teacher : str
-        The teacher's name, for `consilience cache`.
-    """
+    """The part of a cache that belongs to one teacher, its folder `key`: look rows up, and add them."""
 
     def __init__(self, store: ScoreStore, key: str, n_classes: int, teacher: str) -> None:
         self._store, self._key, self._n_classes, self._teacher = store, key, n_classes, teacher
@@ -338,8 +311,7 @@ class Shelf:
         with self._writing():
             while self._unsent:
                 name = self._unsent.pop()
-                with (self._folder / name).reading() as whole, (self._home / name).writing() as sent:
-                    shutil.copyfileobj(whole, sent)
+                _copy(self._folder / name, self._home / name)
             self._sent = time.monotonic()
 
     @contextlib.contextmanager
@@ -404,11 +376,9 @@ class Shelf:
                 return
             with contextlib.suppress(OSError), entry.path.reading() as file:  # it may be gone again
                 file.seek(start * size)
-                halves = [np.empty(0, np.uint64)]
-                while data := file.read((1 + _CHUNK // size) * size):
-                    whole = np.frombuffer(data, np.uint64, len(data) // size * kind.n_words)
-                    halves.append(whole[:: kind.n_words].copy())
-                self._index(entry.path.name, kind, np.concatenate(halves), start)
+                data = file.read()  # at most a file
+                words = np.frombuffer(data, np.uint64, len(data) // size * kind.n_words)
+                self._index(entry.path.name, kind, words[:: kind.n_words].copy(), start)
 
     def _fetch(self) -> None:
         """Copy the files behind a URL that have grown; not those that this process writes."""
@@ -417,12 +387,8 @@ class Shelf:
             copy = self._folder / entry.path.name
             known = copy.about()
             if copy.name not in mine and (known is None or known.size != entry.size):
-                with (
-                    contextlib.suppress(FileNotFoundError),
-                    entry.path.reading() as sent,
-                    copy.writing() as file,
-                ):
-                    shutil.copyfileobj(sent, file)
+                with contextlib.suppress(FileNotFoundError):
+                    _copy(entry.path, copy)
 
     def _index(self, name: str, kind: Kind, halves: NDArray[np.uint64], start: int) -> None:
         """Note where rows are: record `start` of a file, and those after it."""
@@ -475,6 +441,11 @@ class Shelf:
         if not sound.all():
             self._store.warn(name, f"{path} has damaged rows; they are computed again.")
         return sound & (records[:, :2] == digests).all(axis=1), records[:, 2:-1].view(np.float32)
+
+
+def _copy(source: StoragePath, target: StoragePath) -> None:
+    with source.reading() as whole, target.writing() as file:
+        shutil.copyfileobj(whole, file)
 
 
 def _write(file: BinaryIO, rows: memoryview) -> None:
