@@ -28,7 +28,6 @@ from consilience.exceptions import (
     warn,
 )
 from consilience.files.storage import StoragePath
-from consilience.rows import memory_budget
 from consilience.rows.datasets import sent_to_ray
 from consilience.rows.targets import TargetRows
 from consilience.run import Progress, Run
@@ -36,7 +35,7 @@ from consilience.scoring import RayOptions, engine_options
 from consilience.scoring.ray import START_SECONDS, connected, offer
 from consilience.students import training
 from consilience.students.batches import plan_training
-from consilience.students.network import Network
+from consilience.students.network import SHUFFLED, Network
 from consilience.students.training import Checkpoint, checkpoint_folder, identity_of, seeded
 from consilience.teachers.outputs import summary
 
@@ -72,7 +71,7 @@ def learn_on_ray(
             "The loss has weights of its own, which Ray Train does not average over workers. Train in one "
             "process, without train_workers."
         )
-    options, seed, memory = engine_options(run), student.seed(), memory_budget(run)
+    options, seed, memory = engine_options(run), student.seed(), SHUFFLED
     workers = _workers(options, rows)
     plan = plan_training(student, rows, memory, seed, 0, workers)  # tells what is wrong before workers start
     with connected(options.address) as ray, checkpoint_folder(run, key) as folder:
