@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import rich
 from examples.language_identification import (
     CACHE,
     PER_CATALOGUE,
@@ -105,7 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     view |= {"made": made | {"bytes": size, "sources": [one.name for one in found.sources]}}
     about |= {"experiment": "languages", "own_text": options.own_text, "seed": options.seed}
     records.append(options.results, view | about)
-    views.show_evaluation(view, per_language=False)
+    for part in views.evaluation(view, per_language=False):
+        rich.print(part)
 
 
 def _times_as_fast(rates: Mapping[str, float], texts: Sequence[str]) -> dict[str, float]:

@@ -239,7 +239,7 @@ def one_of(
     def run(name: str, value: Any) -> Any:
         made = value
         if not isinstance(value, kinds):
-            if made_of is None or isinstance(value, str | int | float | type | None):
+            if made_of is None or isinstance(value, str | numbers.Number | type | None):
                 check_choice(name, value, table)
             made = make(value) if isinstance(value, str) or made_of is None else made_of(value)
         if isinstance(made, Options):

@@ -19,7 +19,6 @@ skl2onnx = pytest.importorskip("skl2onnx")
 from click.testing import CliRunner  # noqa: E402
 
 from consilience import as_teacher  # noqa: E402
-from consilience.cli import demo  # noqa: E402
 from consilience.cli.app import app  # noqa: E402
 
 NAMES = np.array(["setosa", "versicolor", "virginica"])
@@ -381,16 +380,6 @@ def test_student_that_cannot_learn_is_one_sentence(folder: Path, tmp_path: Path)
     assert "The student cannot learn from" in result.stderr
 
 
-def test_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(demo, "run_demo", interrupt)
-    result = run("demo")
-    assert result.exit_code == 130
-    assert result.output == ""
-
-
 def test_warnings_of_the_library_only(folder: Path, tmp_path: Path) -> None:
     result = run(
         "unify", "-t", folder / "early.onnx", "-t", folder / "stars.npz", "--data", folder / "X.npy",
@@ -405,13 +394,6 @@ COMMANDS = [
     *("demo", "inspect", "score", "compare", "unify", "evaluate", "rank", "distil", "cluster", "verify"),
     *("predict", "serve", "cache", "repo"),
 ]
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_has_an_example(name: str) -> None:
-    result = run(name, "-h")
-    assert result.exit_code == 0
-    assert f"Example:\n      consilience {name}" in result.stdout
 
 
 def test_help_lists_the_commands_in_the_order_of_work() -> None:

@@ -85,30 +85,6 @@ def test_a_student_is_trained_compared_and_written(folder: Path, tmp_path: Path)
     assert "without teachers" in shown.stdout
 
 
-def test_labels_may_be_missing_and_options_reach_the_distiller(folder: Path, tmp_path: Path) -> None:
-    arguments = files(folder, tmp_path / "s.onnx")
-    arguments[5] = folder / "some.npy"
-    options = [
-        "--teacher-weight",
-        3,
-        "--epsilon",
-        0.5,
-        "--temperature",
-        2,
-        "--check",
-        "false",
-        "--cost",
-        "constant",
-    ]
-    result = run(*arguments, "--student", "logistic", *options, "--json")
-    assert result.exit_code == 0, result.output
-    view = json.loads(result.stdout)
-    assert (view["n_rows"], view["n_labels"]) == (60, 50)
-    assert (view["teacher_weight"], view["temperature"], view["loss"]) == (3.0, 2.0, "sinkhorn")
-    assert view["teachers"][0]["reliability"] is None
-    assert view["accuracy"] is None
-
-
 def test_test_rows_without_a_label_do_not_count(folder: Path, tmp_path: Path) -> None:
     y = np.load(folder / "y_test.npy").astype(float)
     y[::2] = np.nan
@@ -177,8 +153,3 @@ def test_labels_only_need_no_teacher(folder: Path, tmp_path: Path) -> None:
     result = run(*arguments)
     assert result.exit_code == 2
     assert "give --teacher, or --loss none" in result.stderr
-
-
-def test_the_help_has_an_example() -> None:
-    shown = run("--help").stdout
-    assert "consilience distil --teacher birds.onnx" in shown

@@ -133,19 +133,3 @@ def test_bad_input_is_one_sentence(words: list[str], sentence: str, folder: Path
 
 
 NAMES = ["add", "remove", "list", "show", "search", "verify", "describe", "cover"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_help_has_an_example(name: str) -> None:
-    assert f"Example:\n      consilience repo {name}" in run(name, "-h").stdout
-
-
-def test_a_recipe_and_a_log_of_json_work(folder: Path) -> None:
-    assert run("list", "models", "--class", "setosa", "--write-config", "r.toml").exit_code == 0
-    assert "[list]" in Path("r.toml").read_text()
-    assert [one["name"] for one in shown("list", "--config", "r.toml")["models"]] == ["early"]
-    result = run("show", "models", "owl", "--log", "json")
-    found = [json.loads(line) for line in result.stderr.splitlines()]
-    assert [one["message"] for one in found if one["level"] == "error"] == [
-        "The repository has no model 'owl'; it has early, late."
-    ]

@@ -20,7 +20,7 @@ parquet = pytest.importorskip("pyarrow.parquet")
 
 from click.testing import CliRunner  # noqa: E402
 
-from consilience import SoftLabelClassifier, Unifier, as_teacher, load  # noqa: E402
+from consilience import SoftLabelClassifier, as_teacher, load  # noqa: E402
 from consilience.cli.app import app  # noqa: E402
 from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.files.arrays import open_npz  # noqa: E402
@@ -426,10 +426,3 @@ def test_inspect_shows_what_a_model_takes_and_gives(folder: Path) -> None:
     assert plain["inputs"] == [{"name": "X", "dtype": "float64", "shape": [None, 3]}]
     shown = " ".join(run("inspect", folder / "unified.onnx").stdout.split())
     assert "unified age float64 n x 1 probabilities (n x 3) ward text n x 1" in shown
-
-
-def test_the_unifiers_load_is_the_same(folder: Path) -> None:
-    X, _ = visits(150, 0)
-    np.testing.assert_array_equal(
-        Unifier.load(folder / "unified.onnx").predict(X), load(folder / "unified.onnx").predict(X)
-    )

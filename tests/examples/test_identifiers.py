@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib import metadata
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,7 +33,6 @@ from examples.language_identification.languages import (
     classes_of,
 )
 
-ROOT = Path(__file__).parents[2]
 SENTENCES = {
     "eng": "This is a plain sentence that nobody would take for another language.",
     "deu": "Das ist ein einfacher Satz, den niemand für eine andere Sprache hält.",
@@ -177,20 +173,6 @@ def test_classes_are_listed_without_loading_a_model() -> None:
     assert check().shared == 48
     everyone = set(space.classes[space.mask.all(axis=1)].tolist())
     assert everyone - set.intersection(*(set(classes_of(name)) for name in CODES)) <= covered
-
-
-def test_fingerprints_differ_and_last() -> None:
-    need(*IDENTIFIERS)
-    prints = [teacher.fingerprint for teacher in identifiers()]
-    assert None not in prints
-    assert len(set(prints)) == 7
-    assert [teacher.fingerprint for teacher in identifiers(n_jobs=2)] == prints
-    code = (
-        "from examples.language_identification.identifiers import identifiers;"
-        "print([teacher.fingerprint for teacher in identifiers()])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.stdout.strip() == str(prints), done.stderr
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ from consilience import (
     CrossTaskDistiller,
     LabelSpace,
     Repository,
+    Run,
     SoftLabelClassifier,
     Unifier,
     as_teacher,
@@ -48,13 +49,16 @@ from consilience import (
     cost_matrix,
     estimate_soft_labels,
     load,
+    methods,
     rank_teachers,
     sinkhorn,
     suggest_aliases,
+    using,
 )
 from consilience.distil import Sinkhorn
 from consilience.rank import LEEP, OTCE, LogME
 from consilience.soft_labels import agreement_temperatures
+from consilience.students import Logistic
 
 CASES = int(os.environ.get("CONSILIENCE_FUZZ", "20"))
 SEED = int(os.environ.get("CONSILIENCE_FUZZ_SEED", "0"))
@@ -232,6 +236,11 @@ def remove_from_repository(name: Any) -> None:
         models.remove(name)
 
 
+def enter(**options: Any) -> Any:
+    with using(**options) as run:
+        return run.rows_per_call
+
+
 CALLS: dict[str, Call] = {
     "LabelSpace": (
         LabelSpace,
@@ -308,35 +317,28 @@ CALLS: dict[str, Call] = {
     ),
     "estimate_soft_labels": (
         estimate_soft_labels,
-        {"logits": LOGITS, "space": SPACE, "method": "ce", "temperature": 1.0, "tol": 1e-6, "max_iter": 50},
-    ),
-    "estimate_soft_labels by mf-lf": (
-        estimate_soft_labels,
-        {"logits": LOGITS, "space": SPACE, "temperature": 3.0},
+        {"logits": LOGITS, "space": SPACE, "method": "ce"},
     ),
     "estimate_soft_labels by ranks": (
         estimate_soft_labels,
-        {"logits": LOGITS, "space": SPACE, "method": "ranks", "temperature": "auto", "reference": LOGITS[:9]},
+        {"logits": LOGITS, "space": SPACE, "method": "ranks", "reference": LOGITS[:9]},
     ),
-    "estimate_soft_labels by auto": (
-        estimate_soft_labels,
-        {
-            "logits": LOGITS,
-            "space": SPACE,
-            "method": "auto",
-            "temperature": "auto",
-            "tol": 1e-6,
-            "max_iter": 50,
-            "reference": None,
-        },
+    "methods": (
+        lambda **a: estimate_soft_labels(LOGITS, SPACE, methods.CE(**a)),
+        {"temperature": 1.0, "tol": 1e-6, "max_iter": 50, "off_set": False, "n_neighbors": 0},
     ),
+    "Run": (
+        lambda **a: Run(**a).check_options(),
+        {"memory": "2GB", "cache": None, "rows_per_call": 8, "engine": "local", "n_jobs": 1},
+    ),
+    "using": (enter, {"memory": "2GB"}),
     "agreement_temperatures": (
         agreement_temperatures,
         {"logits": LOGITS, "space": SPACE, "rounds": 1, "max_rows": 20},
     ),
     "suggest_aliases": (
         suggest_aliases,
-        {"teachers": [MODEL, PAIR], "X": X, "aliases": None, "max_rows": 20, "batch_size": 8},
+        {"teachers": [MODEL, PAIR], "X": X, "aliases": None, "max_rows": 20, "run": None},
     ),
     "balance_weights": (balance_weights, {"Q": PROBA}),
     "collision_pseudo_labels": (
@@ -381,31 +383,18 @@ CALLS: dict[str, Call] = {
     "Unifier": _fit(
         Unifier,
         {"X": X, "y": None},
-        teachers=[MODEL],
+        teachers=[MODEL, PAIR],
         student="logistic",
         method="mf-lf",
         balance="auto",
-        temperature=3.0,
-        self_label=False,
-        calibrate=None,
-        off_set=False,
         aliases=None,
-        smoothing=0.001,
-        threshold=0.01,
-        batch_size=8,
+        disconnected="warn",
         random_state=0,
+        run=None,
     ),
-    "Unifier by default": _fit(
-        Unifier,
-        {"X": X, "y": None},
-        teachers=[MODEL, PAIR],
-        student="logistic",
-        method="auto",
-        temperature="auto",
-        tol=None,
-        max_iter=None,
-        smoothing=0.001,
-        random_state=0,
+    "students": (
+        lambda **a: Unifier([MODEL], Logistic(**a), random_state=0).fit(X).predict_proba(X),
+        {"min_label": 0.01, "loss": "cross-entropy", "self_label": False, "random_state": 0},
     ),
     "Unifier.evaluate": (
         lambda **a: UNIFIED.evaluate(**a).scores,
@@ -418,7 +407,7 @@ CALLS: dict[str, Call] = {
             "y": None,
             "methods": ["sd"],
             "balance": [True],
-            "calibrate": [None],
+            "teacher_temperatures": [None],
             "self_label": [False],
             "student": "logistic",
             "max_rows": 20,
@@ -437,9 +426,8 @@ CALLS: dict[str, Call] = {
         classes=None,
         balance=False,
         temperature=1.0,
-        loss="cross-entropy",
-        threshold=0.01,
         random_state=0,
+        run=None,
     ),
     "CrossTaskDistiller": _fit(
         CrossTaskDistiller,

@@ -56,15 +56,6 @@ def test_the_front_page_names_every_extra() -> None:
     )
 
 
-def test_both_commands_of_the_readme_install_with_the_constraints() -> None:
-    commands = [line for line in blocks(README) if "venv" in line]
-    assert len(commands) == 2
-    for command in commands:
-        assert command.startswith(
-            "python3 -m venv .venv && . .venv/bin/activate && pip install -q -c constraints.txt"
-        )
-
-
 def test_figures_come_from_result_files() -> None:
     from benchmarks import render
 

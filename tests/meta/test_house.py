@@ -33,7 +33,9 @@ PUBLIC = ("", ".unify", ".rank", ".distil", ".collision", ".transport", ".nn", "
 # folders of tests that have no counterpart in the source, or, in `cli`, are named after commands
 APART = {"cli", "contracts", "examples", "fuzz", "meta", "oracles", "properties", "science", "servers"}
 # files that wait for their room to be rebuilt
-LONG = {"base.py", "store.py"}
+LONG = {
+    "base.py",
+}
 MISNAMED = {
     "cluster/test_accuracy.py",
     "inspect/test_browser.py",

@@ -23,7 +23,6 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-SOURCE = {"command": "python", "commit": "0" * 40}
 
 
 @pytest.fixture(scope="module")
@@ -74,23 +73,3 @@ def test_the_gap_is_the_divergence_of_true_students_from_a_linear_one(
         p_S = softmax(students.logits.astype(float) / temperature, axis=2)
         expected = np.mean([entropy(one, p_F, axis=1).mean() for one in p_S])
         assert trial["found"]["kl"][name][f"{temperature:g}"] == pytest.approx(expected, rel=0.02)
-
-
-@pytest.mark.parametrize("classes", ["shared", "other"])
-def test_domains_have_a_teacher_and_a_task_each(papers: Any, classes: str) -> None:
-    coarse, windows = papers("coarse"), papers("windows")
-    setting = windows.Window(5, 5, 8, 10.0, 0, ((32,),), students=1, steps=20, teacher_steps=80)
-    source = papers("sources").load("digits")
-    repository = coarse.make_domains(source, "digits", classes, setting, 0)
-    for (name, groups), task in zip(coarse.DOMAINS["digits"].items(), repository.tasks, strict=True):
-        known, asked = set(repository.teachers[name].classes), set(task.y)
-        assert known | asked == set(groups[0])
-        assert known == asked if classes == "shared" else not known & asked
-    tasks = coarse.run_trial(repository, setting, 0)
-    if classes == "shared":
-        assert [papers("render_assess").selected(task) for task in tasks] == list(coarse.DOMAINS["digits"])
-    record = {"setting": {"classes": classes}, "seed": 0, "tasks": tasks, **SOURCE}
-    text = papers("render_assess").render_coarse([record])
-    assert f"task ({classes} classes) | with a loop | without | alone | selected | own domain | best" in text
-    own = tasks[0]["scores"]["transport"]["with a loop"]
-    assert f"{own:.2f}" in text.split("\n")[2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import numpy as np
@@ -77,22 +76,6 @@ def test_pickled_files_of_cifar_are_not_opened(tmp_path: Path) -> None:
         read_images(tmp_path, 32)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_mnists_files_become_the_file_of_the_experiments(tmp_path: Path, packed: bool) -> None:
-    images = np.arange(5 * 28 * 28, dtype=np.uint32).reshape(5, 28, 28).astype(np.uint8)
-    labels = np.array([3, 1, 0, 2, 3], dtype=np.uint8)
-    for prefix in ("train", "t10k"):
-        for kind, values in {"images-idx3": images, "labels-idx1": labels}.items():
-            head = np.array([0x800 + values.ndim, *values.shape], dtype=">u4").tobytes()
-            content, ending = head + values.tobytes(), ".gz" if packed else ""
-            path = tmp_path / f"{prefix}-{kind}-ubyte{ending}"
-            path.write_bytes(gzip.compress(content) if packed else content)
-    assert main(["mnist", "--from", str(tmp_path), "--to", str(tmp_path)]) == 0
-    source = load("mnist", str(tmp_path))
-    assert source.y.tolist() == labels.tolist()
-    assert np.allclose(255 * source.X[1], images[1].ravel())
-
-
 def test_features_come_from_the_network_that_is_named(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
@@ -113,21 +96,3 @@ def test_features_come_from_the_network_that_is_named(tmp_path: Path) -> None:
     by_function = build("cub", tmp_path / "photos", [lambda X: X.mean(axis=(2, 3))], side=16)
     assert by_file["x_train"].shape == (12, 3)
     assert np.allclose(by_file["x_train"], by_function["x_train"], atol=0.01)
-
-
-def test_a_file_is_not_overwritten_and_a_bad_image_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    paint(tmp_path / "photos", 3)
-    words = ["cub", "--from", str(tmp_path / "photos"), "--to", str(tmp_path)]
-    (tmp_path / "photos" / "red" / "bad\x1b.png").write_bytes(b"no image")
-    with pytest.raises(SystemExit):
-        main(words)
-    printed = capsys.readouterr().err
-    assert "bad\\x1b.png cannot be read" in printed
-    assert "\x1b" not in printed
-    (tmp_path / "cub200_efflite0.npz").write_bytes(b"mine")
-    with pytest.raises(SystemExit):
-        main(words)
-    assert "exists. Move it away" in capsys.readouterr().err
-    assert (tmp_path / "cub200_efflite0.npz").read_bytes() == b"mine"

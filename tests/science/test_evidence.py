@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ pytest.importorskip("torch")
 
 from benchmarks.evidence import cce, claims, pages, sctd, uhc
 from benchmarks.evidence.__main__ import main
-from benchmarks.evidence.figures import Curve, draw
 from benchmarks.papers import records
 from benchmarks.papers.uhc import METHODS
 
@@ -143,20 +141,6 @@ def test_users_make_the_pages_from_their_own_results(
     assert "No trials yet." in (output / "sctd.md").read_text(encoding="utf-8")
     with pytest.raises(SystemExit):
         main(["--results", str(own), "--output", str(pages.FOLDER)])
-
-
-def test_figures_are_valid_svg_for_light_and_dark_screens() -> None:
-    curves = [
-        Curve("a < b", [(1, 50.0, 1.0), (10, 60.0, 0.0)]),
-        Curve("c", [(1, 70.0, 0.0), (10, 55.0, 2.0)]),
-    ]
-    svg = draw('Title "x" & y', "rows", "accuracy", curves, log=True)
-    root = ET.fromstring(svg)  # noqa: S314 - our own text
-    label = root.get("aria-label") or ""
-    assert label.startswith('Title "x" & y. accuracy by rows: a < b from 50 at 1 to 60 at 10; c from 70')
-    assert "prefers-color-scheme:dark" in svg
-    assert svg.count("<polyline") == 2
-    assert svg == draw('Title "x" & y', "rows", "accuracy", curves, log=True)
 
 
 def test_every_anchor_of_the_pages_is_a_heading() -> None:

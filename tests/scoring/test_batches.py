@@ -192,7 +192,7 @@ def test_what_goes_wrong_in_a_process_is_worded_here(answer: Any) -> None:
     with pytest.raises(TeacherError, match=r"'slow' cannot be asked in 2 processes: one of them ended"):
         observe(teacher, [*TEXTS, "die"], batch_size=4)
     local = Function(lambda texts: answer(texts), CLASSES, output="logits", n_jobs=2)
-    with pytest.raises(TeacherError, match=r"cannot be sent to 2 processes .* not a lambda"):
+    with pytest.raises(TeacherError, match=r"cannot be sent to 2 processes: .* not a lambda"):
         observe(local, TEXTS, batch_size=4)
 
 

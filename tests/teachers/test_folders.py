@@ -23,6 +23,7 @@ from tests.teachers.model_folders import (
     sentence_folder,
     text_folder,
 )
+from tests.teachers.timm_folders import stand_in, write_folder
 
 from consilience import Repository, Unifier, as_teacher
 from consilience.exceptions import ConsilienceError, InvalidInputError, TeacherError
@@ -32,6 +33,7 @@ from consilience.teachers.folders import Folder, kind_of
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 safetensors = pytest.importorskip("safetensors.torch")
+safetensors_file = pytest.importorskip("safetensors").safe_open
 
 ROWS = [f"{WORDS[i % 11]} {WORDS[i * 7 % 11]} {WORDS[i * 3 % 10]}" for i in range(60)]
 
@@ -125,6 +127,41 @@ def test_the_fingerprint_is_of_the_files(copied: Path, bert: tuple[Path, Any, An
     with pytest.raises(TeacherError, match=r"has changed.*Open it again"):
         teacher.predict_logits(TEXTS)
     assert ModelFolder(bert[0], half=True).fingerprint != first
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        *("timm/config.json", "timm/model.safetensors"),
+        *("sentences/config.json", "sentences/model.safetensors", "sentences/head.safetensors"),
+        *("sentences/sentence_bert_config.json", "sentences/modules.json"),
+        *("sentences/1_Pooling/config.json", "sentences/tokenizer.json"),
+    ],
+)
+def test_each_file_of_a_folder_is_part_of_its_fingerprint(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "timm", stand_in())
+    path, changed = tmp_path / file.partition("/")[0], tmp_path / file
+    if path.name == "timm":
+        write_folder(path, sys.modules["timm"])
+    else:
+        features = np.random.default_rng(0).standard_normal((21, 16))
+        model = LogisticRegression().fit(features, ["ant", "bee", "cow"] * 7)
+        save_sentence_head(sentence_folder(path), model)
+    teacher = as_teacher(path)
+    first = teacher.fingerprint
+    assert first == as_teacher(path).fingerprint is not None
+    if changed.suffix == ".json":
+        changed.write_text(changed.read_text() + "\n")
+    else:
+        tensors = safetensors.load_file(changed)
+        with safetensors_file(changed, "pt") as opened:
+            metadata = opened.metadata()
+        max(tensors.values(), key=lambda tensor: tensor.numel()).view(-1)[-1] += 1e-3
+        safetensors.save_file(tensors, changed, metadata=metadata)
+    assert teacher.fingerprint is None  # it still answers as the old files said
+    assert as_teacher(path).fingerprint not in (None, first)
 
 
 def test_half_precision_is_near(bert: tuple[Path, Any, Any], vit: tuple[Path, Any, Any]) -> None:

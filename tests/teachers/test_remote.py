@@ -307,6 +307,53 @@ class TestFingerprint:
         zoo.model["versions"] = ["1", "2"]
         assert of() is None  # which of the two?
 
+    def test_two_hosts_are_two_models(self, url: str) -> None:
+        with serving(Server()) as other:
+            found = {Remote(one, output="probabilities").fingerprint for one in (url, url, other)}
+        assert len(found - {None}) == 2
+
+    @pytest.mark.parametrize(
+        ("change", "told"),
+        [
+            ({"platform": "other"}, None),
+            ({"versions": ["2"]}, None),
+            ({"versions": ["2"]}, "2"),
+            ({"inputs": [{**INPUT, "parameters": {"trained": "later"}}]}, None),
+        ],
+    )
+    def test_a_server_that_restarts_with_another_model(self, change: Any, told: str | None) -> None:
+        first, second = Server(), Server()
+        second.model |= change
+        first.version, second.version = told and "1", told
+        with serving(first) as url:
+            teacher = Remote(url, output="probabilities", **QUICK)
+            check(teacher)
+            mark = teacher.fingerprint
+        with serving(second, int(url.split(":")[2].partition("/")[0])) as again:
+            assert again == url
+            with pytest.raises(TeacherError, match=r"metadata have changed|the model has changed"):
+                teacher.predict_logits(X[:5])  # answered, but not kept
+            assert second.infers == 1
+            other = Remote(url, output="probabilities", **QUICK)
+            check(other)
+            assert other.fingerprint not in (None, mark)
+        assert mark is not None
+
+    def test_a_restart_between_two_tries_of_a_request(self, url: str, zoo: Server) -> None:
+        teacher = as_teacher(url)
+
+        def restart(handler: Any, request: Any) -> bool:
+            if request is None or zoo.infers > 1:
+                return False
+            zoo.model["platform"] = "other"  # under the same version
+            handler.send(503, b"")
+            return True
+
+        zoo.fault = restart
+        with pytest.raises(TeacherError, match="metadata have changed"):
+            teacher.predict_logits(X[:5])
+        assert zoo.infers == 2
+
 
 @pytest.mark.parametrize(
     ("address", "words"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -28,6 +30,24 @@ def labels(k: int) -> np.ndarray:
 def test_an_unfitted_model(model: BaseEstimator) -> None:
     with pytest.raises(TeacherError, match=r"is not fitted\. Call fit before"):
         as_teacher(model, classes=[0, 1])
+
+
+def test_an_unfitted_booster() -> None:
+    lightgbm = pytest.importorskip("lightgbm")
+    with pytest.raises(TeacherError, match=r"'LGBMClassifier' is not fitted\. Call fit before"):
+        as_teacher(lightgbm.LGBMClassifier(), classes=[0, 1])
+
+
+def test_a_search_is_its_best_model() -> None:
+    search = GridSearchCV(LogisticRegression(), {"C": [0.01, 10.0]}, cv=2).fit(X, labels(3))
+    teacher = as_teacher(search)
+    assert (teacher.name, teacher.classes.tolist()) == ("GridSearchCV", [0, 1, 2])
+    found = softmax(teacher.predict_logits(X), axis=1)
+    np.testing.assert_allclose(found, search.best_estimator_.predict_proba(X))
+    np.testing.assert_allclose(teacher.class_weights, search.best_estimator_.coef_)
+    search = GridSearchCV(SVC(), {"decision_function_shape": ["ovo"]}, cv=2).fit(X, labels(3))
+    with pytest.raises(TeacherError, match="'GridSearchCV' gives a margin per pair"):
+        as_teacher(search)
 
 
 @pytest.mark.parametrize("k", [3, 4])

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.special import expit
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
 from sklearn.model_selection import GridSearchCV
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -130,6 +132,35 @@ def test_a_binary_model_has_a_row_per_class() -> None:
     np.testing.assert_allclose(weights, np.vstack([-model.coef_, model.coef_]) / 2)
     proba = expit(X @ (weights[1] - weights[0]) + model.intercept_)
     np.testing.assert_allclose(proba, model.predict_proba(X)[:, 1])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        LogisticRegression(),
+        SVC(),
+        GaussianNB(),
+        KNeighborsClassifier(),
+        RandomForestClassifier(3, random_state=0),
+        HistGradientBoostingClassifier(max_iter=2, random_state=0),
+        MLPClassifier(3, solver="lbfgs", random_state=0, max_iter=500),
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        CalibratedClassifierCV(SVC(), cv=2),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_fingerprint_changes_with_the_fit(model: Any) -> None:
+    teacher, again = as_teacher(model.fit(X, Y)), as_teacher(clone(model).fit(X, Y))
+    first, before = teacher.fingerprint, teacher.predict_logits(X)
+    assert first == again.fingerprint is not None
+    model.fit(X + 0.1 * Y[:, None] ** 2, np.roll(Y, 1))
+    assert not np.array_equal(teacher.predict_logits(X), before)  # or this tests nothing
+    assert teacher.fingerprint not in (None, first)
+
+
+def test_a_fingerprint_changes_with_a_setting() -> None:
+    marks = {as_teacher(LogisticRegression(C=C).fit(X, Y)).fingerprint for C in (1, 2)}
+    assert len(marks - {None}) == 2
 
 
 def test_a_model_that_cannot_be_hashed_has_no_fingerprint() -> None:

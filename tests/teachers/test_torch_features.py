@@ -263,6 +263,80 @@ def test_whatever_a_module_holds_is_part_of_its_fingerprint(hold: Any) -> None:
     assert first == again != other
 
 
+class Whole(nn.Module):  # type: ignore[misc,name-defined]
+    """Has one of all that a module may have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.norm, self.leak = nn.Linear(4, 3), nn.BatchNorm1d(3), nn.LeakyReLU(0.1)
+        self.register_buffer("mask", torch.ones(3))
+        self.register_buffer("unsaved", torch.ones(3), persistent=False)
+        self.own, self.factor = nn.Parameter(torch.zeros(3)), 1.0
+
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        found = self.norm(self.leak(self.layer(x))) * self.mask * self.unsaved
+        return found * self.factor + self.own
+
+
+def double(module: Any, inputs: Any, output: Any = None) -> Any:
+    return inputs[0] * 2 if output is None else output * 2
+
+
+CHANGES: dict[str, Any] = {
+    "own parameter": lambda module: module.own.data.add_(1e-3),
+    "weight of a part": lambda module: module.layer.weight.data.add_(1e-3),
+    "buffer": lambda module: module.mask.mul_(2),
+    "buffer that is not saved": lambda module: module.unsaved.mul_(2),
+    "running mean": lambda module: module.norm.running_mean.add_(1),
+    "setting of its own": lambda module: setattr(module, "factor", 5.0),
+    "setting of a part": lambda module: setattr(module.leak, "negative_slope", 0.2),
+    "part": lambda module: setattr(module, "leak", nn.Tanh()),
+}
+HOOKS: dict[str, Any] = {
+    "hook": lambda module: module.register_forward_hook(double),
+    "hook before": lambda module: module.register_forward_pre_hook(double),
+    "hook of a part": lambda module: module.layer.register_forward_hook(double),
+    "hook before a part": lambda module: module.layer.register_forward_pre_hook(double),
+}
+WRAPS: dict[str, Any] = {
+    "plain": lambda module: module,
+    "in sequence": nn.Sequential,
+    "parallel": nn.DataParallel,
+    "scripted": torch.jit.script,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("wrap", "change"),
+    [(wrap, change) for wrap in WRAPS for change in (*CHANGES, *(HOOKS if wrap != "scripted" else ()))],
+)
+def test_whatever_changes_the_outputs_changes_the_fingerprint(wrap: str, change: str) -> None:
+    first, again, other = Whole().eval(), Whole().eval(), Whole().eval()
+    with torch.no_grad():
+        {**CHANGES, **HOOKS}[change](other)
+    assert not np.array_equal(run(other), run(first))  # or this tests nothing
+    found = marks(*map(WRAPS[wrap], (first, again, other)))
+    assert None not in found
+    assert found[0] == found[1] != found[2]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_a_teacher_of_a_module_that_is_changed_afterwards(wrap: str) -> None:
+    module = WRAPS[wrap](Whole())
+    teacher = as_teacher(module, CLASSES)
+    seen = [teacher.fingerprint]
+    inside = {"in sequence": lambda: module[0], "parallel": lambda: module.module}.get(wrap, lambda: module)()
+    for change in ("own parameter", "buffer", "setting of its own"):
+        with torch.no_grad():
+            CHANGES[change](inside)
+        seen.append(teacher.fingerprint)
+    assert None not in seen
+    assert len(set(seen)) == 4
+
+
 def test_what_cannot_be_compared_leaves_no_fingerprint() -> None:
     assert marks(Held(i for i in range(3))) == [None]
 

@@ -95,11 +95,6 @@ def shannon_cross_entropy(proba: ArrayLike, target: ArrayLike) -> Floats:
     return renyi_cross_entropy(proba, target, 1.0)
 
 
-def shannon_entropy(proba: ArrayLike) -> Floats:
-    r"""Return Shannon's entropy :math:`H(p) = -\sum_k p_k \ln p_k` of each row."""
-    return renyi_entropy(proba, 1.0)
-
-
 def renyi_cross_entropy(proba: ArrayLike, target: ArrayLike, alpha: float) -> Floats:
     r"""Return the Renyi cross-entropy of order alpha of each row.
 

@@ -137,7 +137,10 @@ class Card:
 READERS = {
     "name": text(1000, least=1),
     "classes": lambda value: tuple(class_list(value, "classes")),
-    "output": reader("None, 'logits', 'probabilities' or 'labels'", lambda value: value in _OUTPUTS),
+    "output": reader(
+        "None, 'logits', 'probabilities' or 'labels'",
+        lambda value: value is None or (isinstance(value, str) and value in _OUTPUTS),
+    ),
     "sha256": maybe(text(64, like="[0-9a-fA-F]{64}", says="64 hexadecimal digits")),
     "description": text(100_000),
     "details": reader("a mapping of names to values", lambda value: isinstance(value, Mapping)),

@@ -6,8 +6,6 @@ layer, h (B, d) its input, t (B, L) targets: soft labels times the weights of cl
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,17 +17,10 @@ Array = NDArray[np.float32]
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
-class Gradient(NamedTuple):
-    """The loss of a batch, summed over its rows, and its gradient."""
-
-    loss: float
-    h: Array  # (B, d)
-    W: Array  # (d, L)
-    b: Array  # (L,)
-
-
-def batch_gradient(h: Array, W: Array, b: Array, target: Array, collision: bool) -> Gradient:
-    r"""Return the loss and its gradient with respect to h, W and b.
+def batch_gradient(
+    h: Array, W: Array, b: Array, target: Array, collision: bool
+) -> tuple[float, Array, Array, Array]:
+    r"""Return the loss of a batch, summed over its rows, and its gradient by h, W and b.
 
     .. math:: - \sum_{ik} t_{ik} \ln p_{ik}, \qquad p_i = \sigma(h_i W + b)
 
@@ -55,7 +46,7 @@ def batch_gradient(h: Array, W: Array, b: Array, target: Array, collision: bool)
         loss = -float((target * (z - np.log(total))).sum())
     g = p * mass
     g -= target
-    return Gradient(loss, g @ W.T, h.T @ g, g.sum(axis=0))
+    return loss, g @ W.T, h.T @ g, g.sum(axis=0)
 
 
 class Descent:
@@ -77,20 +68,18 @@ class Descent:
         """Take one step down the mean gradient of a batch; return its loss, summed over rows."""
         self._step += 1
         h = bag_inputs(self.E, ids, bounds)
-        found = batch_gradient(h, self.W, self.b, target, collision)
+        loss, by_h, by_W, by_b = batch_gradient(h, self.W, self.b, target, collision)
         part = np.float32(1 / len(target))
         rate = np.float32(lr * np.sqrt(1 - BETA2**self._step) / (1 - BETA1**self._step))
-        for x, g, (m, v) in zip(
-            (self.W, self.b), (found.W * part, found.b * part), self._moments, strict=True
-        ):
+        for x, g, (m, v) in zip((self.W, self.b), (by_W * part, by_b * part), self._moments, strict=True):
             m += np.float32(1 - BETA1) * (g - m)
             v += np.float32(1 - BETA2) * (g * g - v)
             x -= rate * m / (np.sqrt(v) + np.float32(EPSILON))
-        each = found.h * (bag_scales(bounds) * part)[:, None]
+        each = by_h * (bag_scales(bounds) * part)[:, None]
         sums = np.zeros((min(len(ids), len(self.E)), self.E.shape[1]), dtype=self.E.dtype)
         used = scatter(ids, bounds, each, self._slots, sums)
         step_rows(self.E, self._squares, used, sums, rate)
-        return found.loss
+        return loss
 
 
 @kernel()

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import block_diag, cholesky, solve_triangular
 from scipy.optimize import minimize
 
 from consilience.kernels.arrays import Floats
@@ -273,31 +273,11 @@ class _Sums(NamedTuple):
     cross: Floats  # (d + 1, K): mean products of centred rows and labels, and the share of each class
 
 
-class _Coordinates(NamedTuple):
-    """U = (factor^T v, root b), with factor factor^T = curvature * gram + a floor."""
-
-    factor: Floats  # (d, d)
-    root: float
-
-    def at(self, W: Floats) -> Floats:
-        """Return U for weights W (d + 1, K), flat."""
-        return np.vstack([self.factor.T @ W[:-1], W[-1:] * self.root]).ravel()
-
-    def weights(self, U: Floats) -> Floats:
-        """Return the weights (d + 1, K) at U (d + 1, K)."""
-        v = solve_triangular(self.factor, U[:-1], lower=True, trans="T", check_finite=False)
-        return np.vstack([v, U[-1:] / self.root])
-
-    def pull(self, gradient: Floats) -> Floats:
-        """Return the gradient by U, flat, of one (d + 1, K) by the weights."""
-        by_v = solve_triangular(self.factor, gradient[:-1], lower=True, check_finite=False)
-        return np.vstack([by_v, gradient[-1:] / self.root]).ravel()
-
-
-def _coordinates(gram: Floats, curvature: float, weight_decay: float, precision: Any) -> _Coordinates:
+def _coordinates(gram: Floats, curvature: float, weight_decay: float, precision: Any) -> Floats:
+    """Return F (d + 1, d + 1), lower triangular: the loss curves about equally in all directions of F^T W."""
     diagonal = curvature * gram.diagonal()
     floor = weight_decay + _FLOOR[precision] * (diagonal + diagonal.mean()) + 1e-30
-    return _Coordinates(cholesky(curvature * gram + np.diag(floor), lower=True), float(np.sqrt(curvature)))
+    return np.asarray(cholesky(block_diag(curvature * gram + np.diag(floor), curvature), lower=True))
 
 
 def _minimise(
@@ -320,17 +300,17 @@ def _minimise(
         W[-1] += sums.mean @ W[:-1]  # the intercepts of centred rows
     best = LinearFit(W, np.inf, 1, False, np.inf)
 
-    def point_at(U: Floats, at: _Coordinates, precision: Any) -> tuple[float, Floats]:
+    def point_at(U: Floats, factor: Floats, precision: Any) -> tuple[float, Floats]:
         nonlocal best
         progress(best.n_iter + 1)
-        W = at.weights(U.reshape(shape))
+        W = solve_triangular(factor, U.reshape(shape), lower=True, trans="T", check_finite=False)
         value, gradient = _pass(read, sums, W, weight_decay, precision)
         largest = float(np.abs(gradient).max())
         if basis is not None and largest <= tol:  # the entries by columns cost a product
             largest = max(largest, float(np.abs(basis @ gradient[:-1]).max()))
         found = LinearFit(W, value, 0, largest <= tol, largest) if largest < best.gradient else best
         best = found._replace(n_iter=best.n_iter + 1)
-        return value, at.pull(gradient)
+        return value, solve_triangular(factor, gradient, lower=True, check_finite=False).ravel()
 
     goal, most = tol, max_iter
 
@@ -345,12 +325,12 @@ def _minimise(
             sums = sums if number > 1 else _moments(read, precision)
             gram, curvature = _curved_moments(read, sums, best.W)
             best = best._replace(gradient=np.inf, n_iter=best.n_iter + 1 + (number == 1))
-        at = _coordinates(gram, curvature, weight_decay, precision)
+        factor = _coordinates(gram, curvature, weight_decay, precision)
         # float32 sees no smaller gradient
         goal = tol if number else max(tol, _ROUNDING * float(np.sqrt(gram.diagonal().max(initial=0.0))))
         most = min(max_iter, best.n_iter + _PASSES) if number else max_iter
         minimize(
-            point_at, at.at(best.W), (at, precision), "L-BFGS-B", jac=True, callback=stop_early,
+            point_at, (factor.T @ best.W).ravel(), (factor, precision), "L-BFGS-B", True, callback=stop_early,
             options={"maxcor": 15, "maxiter": max_iter, "gtol": 0.0, "ftol": 0.0},
         )  # fmt: skip
         stuck = number > 1 and best.gradient >= 0.9 * before

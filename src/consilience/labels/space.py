@@ -75,6 +75,9 @@ class LabelSpace:
         disconnected: Disconnected = "warn",
     ) -> None:
         check_choice("disconnected", disconnected, ("warn", "error", "ignore"))
+        for what, given in (("class_lists", class_lists), ("names", names)):
+            if isinstance(given, str | bytes) or not (given is None or getattr(given, "ndim", _ndim(given))):
+                raise LabelSpaceError(f"{what} is {shown(given)}; give one entry per teacher, in a list.")
         lists = [class_list(values, f"class_lists[{i}]") for i, values in enumerate(class_lists)]
         if not lists:
             raise LabelSpaceError("A label space needs at least one class list; class_lists is empty.")
@@ -89,7 +92,7 @@ class LabelSpace:
                     f"those of {name!r} are {kind_of(values[0])} ({shorten(values, 3)}). Make them one kind, "
                     "such as str."
                 )
-        self._aliases = resolve_aliases(aliases or {})
+        self._aliases = resolve_aliases({} if aliases is None else aliases)
         known = {value for values in lists for value in values}
         self.unused_aliases = tuple(alias for alias in self._aliases if alias not in known)
         lists = [apply_aliases(v, self._aliases, name) for v, name in zip(lists, self.names, strict=True)]
@@ -232,6 +235,11 @@ class LabelSpace:
         warn(DisconnectedWarning(f"{message}. {BETWEEN_GROUPS}"))
 
 
+def _ndim(values: object) -> int:
+    """Return 1 for what can be iterated over, and 0 for anything else."""
+    return int(isinstance(values, Iterable))
+
+
 def class_list(values: ArrayLike, where: str = "classes") -> list[Any]:
     """Return class names as a list of plain Python values, or say what is wrong with them.
 
@@ -242,7 +250,8 @@ def class_list(values: ArrayLike, where: str = "classes") -> list[Any]:
     where : str
         What to call them in an error.
     """
-    if isinstance(values, str | bytes | set | frozenset | Mapping) or not hasattr(values, "__iter__"):
+    unordered = isinstance(values, str | bytes | set | frozenset | Mapping)
+    if unordered or not getattr(values, "ndim", _ndim(values)):
         raise LabelSpaceError(
             f"{where} is {shown(values)}; give a list with one name per class, in the order of the columns."
         )

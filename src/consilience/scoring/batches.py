@@ -185,22 +185,25 @@ def as_float32(values: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _check_sendable(teacher: Teacher) -> None:
+    problem = ""
     try:
         sent = bytes(ForkingPickler.dumps(teacher))
+        if b"__main__" in sent and not hasattr(sys.modules["__main__"], "__file__"):
+            problem = (
+                "its function has to be importable from a file, and belongs to a notebook or a session. "
+                "Move it into a module"
+            )
     except Exception as error:  # whatever a model's parts raise
         problem = (
-            f"({type(error).__name__}: {error}). Give a function that can be imported, not a lambda or one "
+            f"{type(error).__name__}: {error}. Give a function that can be imported, not a lambda or one "
+            "inside another"
         )
-        problem += "inside another"
-        raise _not_sent(teacher, problem) from error
-    if b"__main__" in sent and not hasattr(sys.modules["__main__"], "__file__"):
-        problem = ": its function has to be importable from a file, and belongs to a notebook or a session. "
-        raise _not_sent(teacher, problem + "Move it into a module")
-
-
-def _not_sent(teacher: Teacher, problem: str) -> TeacherError:
-    advice = f"cannot be sent to {teacher.n_jobs} processes {problem}, or give {{remedy}}."
-    return TeacherError(teacher.name, advice.replace(" : ", ": "), remedy=("n_jobs", 1))
+    if problem:
+        raise TeacherError(
+            teacher.name,
+            f"cannot be sent to {teacher.n_jobs} processes: {problem}, or give {{remedy}}.",
+            remedy=("n_jobs", 1),
+        )
 
 
 @contextmanager

@@ -113,6 +113,12 @@ class ScoreStore:
         Most bytes on disk, such as ``"20GB"``. Beyond it, the files that were not used for longest are
         deleted; behind a URL, those that were written first. What a run itself has used stays: if it needs
         more than the limit, the rest is not kept.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> ScoreStore(tempfile.mkdtemp(), limit="20GB").size
+    0
     """
 
     def __init__(
@@ -230,17 +236,7 @@ class ScoreStore:
 
 
 class Shelf:
-    """The part of a cache that belongs to one teacher: look rows up, and add them.
-
-    Parameters
-    ----------
-    store : ScoreStore
-    key : str
-        The name of its folder.
-    n_classes : int
-    teacher : str
-        The teacher's name, for `consilience cache`.
-    """
+    """The part of a cache that belongs to one teacher, its folder `key`: look rows up, and add them."""
 
     def __init__(self, store: ScoreStore, key: str, n_classes: int, teacher: str) -> None:
         self._store, self._key, self._n_classes, self._teacher = store, key, n_classes, teacher

@@ -46,6 +46,7 @@ def make_student(student: Any, *, X: Any = None, random_state: Any = None, run: 
     run : Run, optional
     """
     made = as_student(student, X)
+    made.check_options()
     if X is not None:
         check_rows(made, X, student)
     if made.random_state is None:

@@ -177,7 +177,7 @@ def _maker(obj: Any, name: str | None) -> Maker:
     if isinstance(obj, str | os.PathLike):
         path, text = Path(obj), os.fspath(obj)
         kind = path.stem or str(obj)
-        make = _FILES.get(path.suffix.lower(), ModelFolder if text and path.is_dir() else None)
+        make = _FILES.get(path.suffix.lower(), ModelFolder if text and os.path.isdir(path) else None)
         make = Remote if is_address(obj) else make
         endings = f"a teacher's file ends in {', '.join(_FILES)}, or it is a model folder."
         problem = hub_advice(obj) or f"is given as {text!r}; {endings}"

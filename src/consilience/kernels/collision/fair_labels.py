@@ -204,18 +204,12 @@ SOLVERS: dict[str, Solver] = {
 }
 
 
-class Assignment(NamedTuple):
-    """What `fair_assignment` returns."""
-
-    labels: Floats  # (M, K)
-    prices: Floats  # (K,) beta
-    error: float  # the largest entry of the dual's gradient
-
-
 def fair_assignment(
     log_proba: Floats, prior: Floats, lam: float, epsilon: float, tol: float, start: Floats | None = None
-) -> Assignment:
-    r"""Return the labels of least cross-entropy whose mean is close to the prior.
+) -> tuple[Floats, Floats, float]:
+    r"""Return the labels (M, K) of least cross-entropy whose mean is close to the prior.
+
+    With them come the prices beta (K,), and the largest entry of the dual's gradient.
 
     .. math:: \min_y \frac1M \sum_i \Big( -\sum_k y_{ik} \ln \sigma_{ik} - \epsilon H(y_i) \Big)
               + \lambda\, KL(\bar y \| u), \qquad y_i \in \Delta^K
@@ -244,13 +238,13 @@ def fair_assignment(
     cost = np.where(np.isneginf(log_proba), -np.inf, np.maximum(log_proba, np.log(_FLOOR)))
     beta = np.zeros(log_proba.shape[1]) if start is None else start
     if lam == 0.0:  # fair shares are not asked for, and prices over lam are undefined
-        return Assignment(_labels(cost, np.zeros_like(beta), epsilon)[1], np.zeros_like(beta), 0.0)
+        return _labels(cost, np.zeros_like(beta), epsilon)[1], np.zeros_like(beta), 0.0
     width = max(1.0, epsilon) if start is None else epsilon
     while width > epsilon:
         beta, _ = _newton(cost, prior, lam, width, beta, max(tol, 1e-3))
         width = max(epsilon, width / 4)
     beta, error = _newton(cost, prior, lam, epsilon, beta, tol)
-    return Assignment(_labels(cost, beta, epsilon)[1], beta, error)
+    return _labels(cost, beta, epsilon)[1], beta, error
 
 
 def _labels(cost: Floats, beta: Floats, epsilon: float) -> tuple[float, Floats]:

@@ -233,20 +233,6 @@ def evidence_rows(F: NDArray[np.floating], codes: Ints, spectrum: Spectrum, foun
     return np.asarray(rows + (float(found.values.mean()) - rows.mean()))
 
 
-def solve_covariance(spectrum: Spectrum, B: Floats) -> Floats:
-    """Return the pseudo-inverse of the rows' covariance times B (d, k); the spectrum must be centred."""
-    V = spectrum.vectors
-    return np.asarray(V @ ((V.T @ B) * (spectrum.n / spectrum.values)[:, None]))
-
-
-def coding_rate(spectrum: Spectrum, epsilon: float) -> float:
-    r"""Return :math:`\frac12 \ln \det (I + \frac{1}{\epsilon} Cov(F))`; the spectrum must be centred.
-
-    "TransRate" (2022), eq. (4).
-    """
-    return 0.5 * float(np.log1p(spectrum.values / (spectrum.n * epsilon)).sum())
-
-
 def h_score_rows(
     F: NDArray[np.floating], codes: Ints, spectrum: Spectrum, sums: Floats, counts: Floats
 ) -> Floats:
@@ -261,7 +247,8 @@ def h_score_rows(
     """
     share = counts / counts.sum()
     G = sums / np.maximum(counts, 1.0)[:, None] - spectrum.mean  # (K, d)
-    solved = solve_covariance(spectrum, G.T)  # (d, K)
+    V = spectrum.vectors  # solved: the inverse of the rows' covariance times the centres (d, K)
+    solved = V @ ((V.T @ G.T) * (spectrum.n / spectrum.values)[:, None])
     own = np.einsum("kd,dk->k", G, solved)
     value = float(share @ own)
     along = (F - spectrum.mean.astype(F.dtype)) @ solved.astype(F.dtype)
@@ -352,7 +339,7 @@ def transrate_value(
     square = float(spectrum.values.sum()) / spectrum.n
     epsilon *= square if square > 0 else 1.0  # equivalent to scaling Z
     within = _rate_given_labels(F.astype(np.float64) - spectrum.mean, codes, n_classes, epsilon)
-    return coding_rate(spectrum, epsilon) - within
+    return 0.5 * float(np.log1p(spectrum.values / (spectrum.n * epsilon)).sum()) - within
 
 
 def transrate_above_chance(

@@ -284,7 +284,8 @@ def _iterate(
     to_teacher = np.ascontiguousarray(kernel.T)
     result, live, u = np.empty_like(v), np.arange(len(a)), np.ones_like(a)
     a_product, b_product = np.empty_like(a), np.empty_like(b)
-    control, gaps = new_control(len(a), v.dtype), check_gaps()
+    control, gaps = np.zeros((len(a), 5), dtype=v.dtype), check_gaps()
+    control[:, [ERROR, _REFERENCE]], control[:, _LARGEST] = np.inf, LARGEST_STEP
     while True:
         stopped = review(control, n_iter, live, tol, floor, max_iter, next(gaps))
         if 8 * stopped >= len(live):
@@ -312,19 +313,6 @@ def check_gaps() -> Iterator[int]:
         yield from (-1,) * (gap - 1)
         yield gap
         iteration += gap
-
-
-def new_control(n: int, dtype: Any) -> Array:
-    """Return the initial state of each row besides its scalings (n, 5)."""
-    control = np.zeros((n, 5), dtype=dtype)
-    control[:, [ERROR, _REFERENCE]] = np.inf
-    control[:, _LARGEST] = LARGEST_STEP
-    return control
-
-
-def has_stopped(control: Array) -> NDArray[np.bool_]:
-    """Return which rows (n,) have stopped."""
-    return np.asarray(control[:, _STOPPED] > 0)
 
 
 @kernel()
