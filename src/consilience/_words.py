@@ -117,7 +117,7 @@ def parse_size(name: str, value: object) -> int:
             argument=name,
             value=value,
         )
-    return round(size)
+    return int(size + 0.5)
 
 
 def size_text(count: float) -> str:

@@ -76,7 +76,7 @@ class LabelSpace:
     ) -> None:
         check_choice("disconnected", disconnected, ("warn", "error", "ignore"))
         for what, given in (("class_lists", class_lists), ("names", names)):
-            if isinstance(given, str | bytes) or not (given is None or getattr(given, "ndim", _ndim(given))):
+            if given is not None and (isinstance(given, str | bytes) or not _is_list(given)):
                 raise LabelSpaceError(f"{what} is {shown(given)}; give one entry per teacher, in a list.")
         lists = [class_list(values, f"class_lists[{i}]") for i, values in enumerate(class_lists)]
         if not lists:
@@ -235,12 +235,12 @@ class LabelSpace:
         warn(DisconnectedWarning(f"{message}. {BETWEEN_GROUPS}"))
 
 
-def _ndim(values: object) -> int:
-    """Return 1 for what can be iterated over, and 0 for anything else."""
-    return int(isinstance(values, Iterable))
+def _is_list(values: Any) -> bool:
+    """Tell whether there is something to iterate over: an array without axes has an `__iter__`, too."""
+    return isinstance(values, Iterable) and getattr(values, "ndim", 1) > 0
 
 
-def class_list(values: ArrayLike, where: str = "classes") -> list[Any]:
+def class_list(values: Any, where: str = "classes") -> list[Any]:
     """Return class names as a list of plain Python values, or say what is wrong with them.
 
     Parameters
@@ -251,7 +251,7 @@ def class_list(values: ArrayLike, where: str = "classes") -> list[Any]:
         What to call them in an error.
     """
     unordered = isinstance(values, str | bytes | set | frozenset | Mapping)
-    if unordered or not getattr(values, "ndim", _ndim(values)):
+    if unordered or not _is_list(values):
         raise LabelSpaceError(
             f"{where} is {shown(values)}; give a list with one name per class, in the order of the columns."
         )

@@ -301,4 +301,4 @@ def _check_known(teacher: Teacher, names: Iterable[Any], why: str, advice: str =
 def _group(name: Any, given: Any) -> list[Any]:
     if not isinstance(given, Iterable):
         raise LabelSpaceError(f"The group {name!r} is {given!r}; give a list of classes.")
-    return class_list(given, f"The group {name!r}")  # type: ignore[arg-type]
+    return class_list(given, f"The group {name!r}")
