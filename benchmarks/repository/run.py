@@ -129,6 +129,11 @@ def _run(shelf: Shelf, task: int, models: Any) -> Scores:
     return np.array([scores[name] for name in teachers])
 
 
+def _correlation(measure: Any, scores: Scores, truth: Scores) -> float:
+    """Return a correlation; 0 if all models are alike, so that there is nothing to order."""
+    return float(measure(scores, truth).statistic) if np.ptp(scores) and np.ptp(truth) else 0.0
+
+
 def _figures(
     shelf: Shelf, task: int, scores: Scores, order: NDArray[np.intp], ran: NDArray[np.intp]
 ) -> dict[str, Any]:
@@ -141,8 +146,8 @@ def _figures(
         best = truth.max()
         found[name] = {
             "recall": float(truth[order[:5]].max() == best),
-            "pearson": float(pearsonr(finite, truth).statistic),
-            "spearman": float(spearmanr(finite, truth).statistic),
+            "pearson": _correlation(pearsonr, finite, truth),
+            "spearman": _correlation(spearmanr, finite, truth),
             "first": float(best - truth[order[0]]),
             "after": float(best - truth[ran[0]]),
             "listed": float(best - truth[ran].max()),

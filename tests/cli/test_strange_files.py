@@ -186,9 +186,9 @@ def test_a_label_per_line_has_no_line_breaks(name: str, tmp_path: Path) -> None:
         (b"age;cough\n3,5;dry\n", "line 2 has 2 columns and the first has 1; separate columns by ','"),
         (b"age;cough\n3;dry\n", "separate columns by ',', not by ';'"),
         (b"age\tcough\n3\tdry\n", "separate columns by ',', not by '\\t'"),
-        ("age,cough\n3,trückén\n".encode("latin-1"), "it is no text in UTF-8 (byte 14). Save it in UTF-8."),
+        ("age,cough\n3,trückén\n".encode("latin-1"), "it is no text in UTF-8. Save it in UTF-8."),
         (b'age,cough\n3,"' + b"dry\n" * 40_000, "Is a quote left open?"),
-        ("age,cough\n3,dry\n".encode("utf-16"), "it is no text in UTF-8 (byte 0). Save it in UTF-8."),
+        ("age,cough\n3,dry\n".encode("utf-16"), "it is no text in UTF-8. Save it in UTF-8."),
     ],
 )
 def test_files_of_other_habits_are_explained(

@@ -161,7 +161,7 @@ class Linear(Options):
 
 
 class Network(Options):
-    """A network, eq. (2), such as `consilience.nn.VGG4`, trained with Adam on batches.
+    """A network, eq. (2), such as `consilience.students.modules.VGG4`, trained with Adam on batches.
 
     It returns logits (n, K), and is copied, never changed. In each round it passes over the rows once
     (docs/how/clustering.md).

@@ -48,7 +48,7 @@ def renamed(
     teacher = obj if isinstance(obj, Teacher) else Renamed(obj)
     shown = teacher_name(name, teacher.name)
     ensure(
-        output in ("auto", "logits"),
+        isinstance(output, str) and output in ("auto", "logits"),
         shown,
         "is a teacher already and gives logits; drop {argument}.",
         argument="output",
