@@ -264,7 +264,9 @@ def stored_teacher(
     source: Any, classes: ArrayLike | None = None, name: str | None = None, **options: Any
 ) -> Teacher:
     """Make a teacher of an array or a file of outputs: hard labels if it holds these, or else scores."""
-    stored = read_stored(source, name, TeacherOptions(output=options.get("output", "auto")))
+    chosen = TeacherOptions(output=options.get("output", "auto"))
+    chosen.check_options()
+    stored = read_stored(source, name, chosen)
     hard = stored.values.ndim == 1 and stored.output in ("auto", "labels")
     return (HardLabels if hard else Precomputed)(stored, classes, name, **options)
 
