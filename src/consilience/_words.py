@@ -117,7 +117,8 @@ def parse_size(name: str, value: object) -> int:
             argument=name,
             value=value,
         )
-    return int(size + 0.5)
+    # not by way of a float, which would round large whole numbers
+    return int(size) if isinstance(size, numbers.Integral) else round(float(size))
 
 
 def size_text(count: float) -> str:
