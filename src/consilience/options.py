@@ -194,7 +194,7 @@ def temperature() -> Check:
 
 def size() -> Check:
     """A size in bytes, such as ``"2GB"``."""
-    return Check(parse_size, "int or str", str)
+    return Check(parse_size, "size in bytes, int or str", str)
 
 
 def anything(says: str, read: Callable[[str], Any] | None = None) -> Check:

@@ -85,6 +85,14 @@ def test_a_folder_of_very_many_files_is_no_model(tmp_path: Path, monkeypatch: py
             "sets attn_implementation to 'org",
         ),
         ("config.json", {"transformers_weights": "../other.safetensors"}, "sets transformers_weights to"),
+        # a name of old, which the library still reads; and what it hands to the loader of a tokenizer
+        ("sentence_roberta_config.json", {"attn_implementation": "org/kernel"}, "sets attn_implement"),
+        (
+            "sentence_bert_config.json",
+            {"tokenizer_args": {"tokenizer_file": "/other.json"}},
+            "sets tokenizer",
+        ),
+        ("sentence_xlnet_config.json", {"model_kwargs": {"a": 1}}, "sets model_kwargs to"),
     ],
 )
 def test_settings_that_reach_for_more(file: str, settings: object, message: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import pickle
 import time
@@ -20,6 +21,7 @@ from consilience.exceptions import ScoringError, TeacherError
 from consilience.scoring.blocks import write_scores
 from consilience.teachers import Remote, as_teacher, remote
 from consilience.teachers import remote_http as http
+from consilience.teachers.inference_protocol import ProtocolError, decode
 
 pytest.importorskip("httpx")
 
@@ -236,3 +238,10 @@ class TestSecrets:
         zoo.fault = lambda handler, request: handler.send(401, b"") or True
         with pytest.raises(TeacherError, match=r"refused by its server \(401\).*token_env"):
             as_teacher(url)
+
+
+def test_a_shape_that_no_array_has_is_told() -> None:
+    shape = [0, 2**53, 2**53]  # no value, but numpy refuses the other sides
+    answer = {"outputs": [{"name": "a", "datatype": "FP32", "shape": shape, "data": []}]}
+    with pytest.raises(ProtocolError, match="impossible shape"):
+        decode(json.dumps(answer).encode(), None, "outputs")

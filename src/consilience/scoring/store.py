@@ -381,8 +381,8 @@ class Shelf:
                 self._index(entry.path.name, kind, words[:: kind.n_words].copy(), start)
 
     def _fetch(self) -> None:
-        """Copy the files behind a URL that have grown; not those that this process writes."""
-        mine = [name for _, name in self._writers.values()]
+        """Copy files behind a URL that have grown; not those that this process writes or must send."""
+        mine = {*(name for _, name in self._writers.values()), *self._unsent}
         for entry, _ in _files(self._home):
             copy = self._folder / entry.path.name
             known = copy.about()

@@ -125,7 +125,7 @@ class NetworkOptions(Options):
     train: Literal["estimate", "backprop"] = option(
         choice("estimate", "backprop"),
         "Learn soft labels that were estimated before, or (of a `Unifier`) the method's own loss of the "
-        "teachers' outputs, UHC Sec. 2.5.",
+        "teachers' outputs (UHC, Section 2.5).",
         default="estimate",
     )
 

@@ -41,12 +41,9 @@ MAX_FILES = 10_000
 _PLACEHOLDER = re.compile(r"LABEL_\d+")  # what libraries call a class that nobody has named
 _WEIGHTS, _SHARDS = "model.safetensors", "model.safetensors.index.json"
 _READ = (".json", ".safetensors", ".txt", ".model")
-_SETTINGS = {
-    *(CONFIG, MODULES, "tokenizer_config.json", "preprocessor_config.json", "processor_config.json"),
-    *("sentence_bert_config.json", "config_sentence_transformers.json"),
-}
 _CODE = ("auto_map", "trust_remote_code")
 _ELSEWHERE = ("transformers_weights", "distributed_config", "use_pretrained_backbone")
+_ARGUMENTS = ("_args", "_kwargs")  # of a loader of sentence-transformers: they may name files elsewhere
 _IMPLEMENTATIONS = (None, True, False, "eager", "sdpa")  # others are packages, or kernels of a hub
 _SHARD = text(200, like=r"[^/\\:]+\.safetensors", says="a .safetensors file, named without any path")
 _INDEX = record({"weight_map": mapping(_SHARD, 10**6, least=1)}, needs=["weight_map"], others=True)
@@ -271,7 +268,9 @@ class Folder:
     def check_settings(self) -> None:
         """Raise where a setting asks for code, or for something that is not in the folder."""
         for file in sorted(self.files):
-            waiting = [self.json(file)] if file.rpartition("/")[2] in _SETTINGS else []
+            name = file.rpartition("/")[2]
+            # by pattern: libraries also read files of older names, such as sentence_roberta_config.json
+            waiting = [self.json(file)] if name == MODULES or re.search(r"config.*\.json$", name) else []
             while waiting:
                 entry = waiting.pop()
                 if isinstance(entry, list):
@@ -282,15 +281,21 @@ class Folder:
                         self._check_setting(file, key, value)
 
     def _check_setting(self, file: str, key: str, value: Any) -> None:
-        kernel = key.endswith("_implementation") and value not in _IMPLEMENTATIONS
+        elsewhere = (
+            key in _ELSEWHERE
+            or (key.endswith("_implementation") and value not in _IMPLEMENTATIONS)
+            or (key.endswith(_ARGUMENTS) and file.rpartition("/")[2].startswith("sentence_"))
+        )
         if key in _CODE and value:
             problem = (
                 f"asks for code of its own ({key}), which is never run. If the library knows this kind of "
                 f"model by itself, remove {key} from the file; otherwise export the model to ONNX and give "
                 "the .onnx file."
             )
-        elif kernel or (key in _ELSEWHERE and value):
-            problem = f"sets {key} to {shown(value)}, which is not in the folder. Remove it from the file."
+        elif elsewhere and value:
+            problem = (
+                f"sets {key} to {shown(value)}, which may be outside the folder. Remove it from the file."
+            )
         else:
             return
         raise UnsafeFileError(f"{file} of {self.name!r} {problem}")

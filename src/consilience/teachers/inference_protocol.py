@@ -237,6 +237,8 @@ def decode(body: bytes, header: str | None, side: str) -> tuple[dict[str, Any], 
         expect(
             values.size == math.prod(shape), f"gave {values.size} values of {name!r} for shape {list(shape)}"
         )
+        # a dimension of 0 hides how large the others are, and no array of numpy has these
+        expect(math.prod(filter(None, shape)) < 2**31, f"gave {name!r} the impossible shape {list(shape)}")
         found[name] = values.reshape(shape)
     return content, found
 

@@ -161,7 +161,7 @@ class Remote(Adapter):
     """A model on a server: ``https://HOST/v2/models/NAME`` (docs/remote.md), or a ``.toml`` file with that.
 
     A file holds the address as ``url``, and any of the options below by their names; its ca_file is relative
-    to its folder. The variable of a token must begin with CONSILIENCE_ there.
+    to its folder. The variable of a token must begin with `CONSILIENCE_` there.
 
     Examples
     --------
