@@ -77,16 +77,16 @@ def plan_training(
     )
     try:
         some = prepared(look.sample[0], student.preprocess)
+        held = None if look.measured is None else prepared(look.measured[0], student.preprocess)
     except InvalidInputError:
         for block in sorted(look.held_out.rows):  # find the block, to tell which row it is
             _tensor_of(rows, block, rows.read(block)[0], student.preprocess)
         raise
     weighted = look.sample[2] is not None
     measured = None
-    if look.measured is not None:
-        X, targets, weights = look.measured
-        held = prepared(X, student.preprocess).to(some.dtype)
-        measured = held, weighted_targets(targets, weights, weighted)
+    if look.measured is not None and held is not None:
+        _, targets, weights = look.measured
+        measured = held.to(some.dtype), weighted_targets(targets, weights, weighted)
     share = rows if workers == 1 else rows.share(place, workers)
     blocks = Blocks(share, student.preprocess, some, look.held_out, weighted)
     n_train = rows.n_rows - look.n_held_out
