@@ -84,6 +84,7 @@ def test_a_folder_of_very_many_files_is_no_model(tmp_path: Path, monkeypatch: py
             {"text_config": {"attn_implementation": "org/kernel"}},
             "sets attn_implementation to 'org",
         ),
+        ("config.json", {"attn_implementation": {}}, "sets attn_implementation to"),
         ("config.json", {"transformers_weights": "../other.safetensors"}, "sets transformers_weights to"),
         # a name of old, which the library still reads; and what it hands to the loader of a tokenizer
         ("sentence_roberta_config.json", {"attn_implementation": "org/kernel"}, "sets attn_implement"),

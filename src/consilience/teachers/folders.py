@@ -281,18 +281,15 @@ class Folder:
                         self._check_setting(file, key, value)
 
     def _check_setting(self, file: str, key: str, value: Any) -> None:
-        elsewhere = (
-            key in _ELSEWHERE
-            or (key.endswith("_implementation") and value not in _IMPLEMENTATIONS)
-            or (key.endswith(_ARGUMENTS) and file.rpartition("/")[2].startswith("sentence_"))
-        )
+        arguments = key.endswith(_ARGUMENTS) and file.rpartition("/")[2].startswith("sentence_")
+        kernel = key.endswith("_implementation") and value not in _IMPLEMENTATIONS
         if key in _CODE and value:
             problem = (
                 f"asks for code of its own ({key}), which is never run. If the library knows this kind of "
                 f"model by itself, remove {key} from the file; otherwise export the model to ONNX and give "
                 "the .onnx file."
             )
-        elif elsewhere and value:
+        elif kernel or ((key in _ELSEWHERE or arguments) and value):
             problem = (
                 f"sets {key} to {shown(value)}, which may be outside the folder. Remove it from the file."
             )
