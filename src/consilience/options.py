@@ -110,6 +110,20 @@ def check_count(name: str, value: object, *, at_least: int = 1, at_most: int = _
     return number
 
 
+def as_random_state(random_state: object) -> Any:
+    """Return numpy's generator for a seed, a generator or None, or raise."""
+    from sklearn.utils import check_random_state
+
+    try:
+        return check_random_state(random_state)
+    except (ValueError, TypeError):  # sklearn: not a seed; numpy: a seed out of range
+        raise InvalidInputError(
+            f"{{argument}} must be a whole number from 0 to {_MOST}, a RandomState or None.",
+            argument="random_state",
+            value=random_state,
+        ) from None
+
+
 @dataclass(frozen=True)
 class Check:
     """What an option may be.

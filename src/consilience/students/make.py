@@ -10,12 +10,12 @@ from scipy.sparse import issparse
 from sklearn.base import clone
 
 from consilience import students
-from consilience._optional import installed, is_instance_of
+from consilience._optional import installed
 from consilience._validation import check_choice, take_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.files.preprocess import ImagePreprocess
-from consilience.rows.tables import differ_in_size, has_missing, is_numeric, is_table, quoted
+from consilience.rows.tables import differ_in_size, has_missing, is_instance_of, is_numeric, is_table, quoted
 from consilience.run import Run
 from consilience.scoring import engine_options
 from consilience.students.student import Classifier, Student, student_name
