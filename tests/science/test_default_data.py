@@ -47,7 +47,7 @@ def test_clusters_by_the_papers_protocol_are_trials_of_their_own(
     assert "### Clusters, digits" in page
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_default_windows_run_and_are_rendered_without_published_figures(tmp_path: Path) -> None:
     distil.main(["nmi", "cost", "--trials", "1", "--results", str(tmp_path)])
     trials = read(tmp_path, "distil.jsonl")

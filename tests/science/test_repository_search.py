@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from benchmarks.repository.problem import make_problem
 from benchmarks.repository.render import read, render
 from benchmarks.repository.run import EVERY, main
 
 
+@pytest.mark.nightly
 def test_a_quick_run_finds_better_models_than_chance_and_is_rendered(tmp_path: Path) -> None:
     out = tmp_path / "search.jsonl"
     asked = ["--quick", "--cache", str(tmp_path), "--methods", "auto", EVERY, "--results", str(tmp_path)]

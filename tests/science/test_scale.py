@@ -28,6 +28,7 @@ def test_rows_are_the_same_at_every_read_and_differ_between_blocks() -> None:
     assert not (source.read(0) == source.read(1)).any()
 
 
+@pytest.mark.nightly
 def test_a_quick_run_appends_a_record_for_each_kind(tmp_path: Path) -> None:
     out = tmp_path / "scale.jsonl"
     assert run.main(["--quick", "--only", "loop", "stream, store", "--results", str(tmp_path)]) == 0
@@ -50,7 +51,7 @@ def test_a_process_beyond_its_limit_fails_and_one_that_says_a_word_is_killed() -
     assert ended.seconds < 30
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_is_killed_twice_comes_to_the_same_model(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     out = tmp_path / "scale.jsonl"
