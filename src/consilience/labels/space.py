@@ -354,7 +354,7 @@ def check_packed_logits(
     if not isinstance(space, LabelSpace):
         raise InvalidInputError(f"space is a {type(space).__name__}; give the LabelSpace of the teachers.")
     expected = (
-        f"expected ({'n' if rows is None else rows}, {space.n_columns}): "
+        f"expected (n, {space.n_columns}): "
         f"a column per class of each of the {space.n_teachers} teachers, teacher after teacher"
     )
     try:
@@ -366,8 +366,10 @@ def check_packed_logits(
         packed = np.ascontiguousarray(array, dtype=np.float64)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise InvalidInputError(f"{what} cannot be read as numbers ({error}); {expected}.") from None
-    if array.ndim != 2 or packed.shape != (len(packed) if rows is None else rows, space.n_columns):
+    if array.ndim != 2 or packed.shape[1] != space.n_columns:
         raise InvalidInputError(f"{what} have shape {array.shape}; {expected}.")
+    if rows not in (None, len(packed)):
+        raise InvalidInputError(f"{what} have {len(packed)} rows and X has {rows}.")
     for i in () if np.isfinite(packed).all() else range(space.n_teachers):
         check_block(packed[:, space.block(i)], f"{what} of {space.names[i]!r}")
     return packed
