@@ -93,7 +93,10 @@ def check_number(
 
 def check_temperature(value: object, name: str = "temperature") -> float:
     """Return a temperature, or raise unless it is from 1e-6 to 1e6: logits over it must not overflow."""
-    return check_number(name, value, at_least=1e-6, at_most=1e6)
+    temperature = check_number(name, value, above=0)
+    if not 1e-6 <= temperature <= 1e6:
+        raise InvalidInputError("{argument} must be from 1e-6 to 1e6.", argument=name, value=value)
+    return temperature
 
 
 def check_count(name: str, value: object, *, at_least: int = 1, at_most: int = _MOST) -> int:
@@ -198,7 +201,9 @@ def count(**bounds: int) -> Check:
 
 def temperature() -> Check:
     """A temperature, from 1e-6 to 1e6."""
-    return number(at_least=1e-6, at_most=1e6)
+    return replace(
+        number(), run=lambda name, value: check_temperature(value, name), says="float from 1e-6 to 1e6"
+    )
 
 
 def _within(check: Callable[..., Any], kind: type, bounds: Mapping[str, Any]) -> Check:

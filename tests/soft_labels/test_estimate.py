@@ -36,7 +36,7 @@ def logits(rows: int, columns: int = 7) -> NDArray[np.float64]:
         ),
         (methods.SD("3"), r"temperature='3' must be a finite number above 0"),
         (methods.CE(float("inf")), r"temperature=inf must be a finite number above 0"),
-        (methods.Own(len, 1e-308), r"temperature=1e-308 must be a finite number of at least 1e-06"),
+        (methods.Own(len, 1e-308), r"temperature=1e-308 must be from 1e-6 to 1e6"),
         (methods.MFP(tol=-1e-3), r"tol=-0.001 must be a finite number above 0"),
         (methods.MFLV(max_iter=2.5), r"max_iter=2.5 must be a whole number of at least 1"),
         (methods.MFLV(ridge=True), r"ridge=True must be a finite number above 0"),
