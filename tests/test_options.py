@@ -15,8 +15,8 @@ from consilience.options import (
     choice,
     count,
     flag,
-    named,
     number,
+    one_of,
     option,
     optional,
     takes,
@@ -43,7 +43,7 @@ class Cold(Warm):
     exact: bool = option(flag(), "Whether to be exact.", default=False)
 
 
-METHOD = named("method", {"warm": f"{__name__}.Warm", "cold": f"{__name__}.Cold"})
+METHOD = one_of({"warm": Warm, "cold": Cold}, Warm, "method")
 
 
 class Verb(Options):
@@ -97,7 +97,7 @@ def test_a_wrong_value_is_stored_and_found_by_the_check(made, said):
 
 def test_a_short_name_stands_for_an_object_and_parameters_reach_into_it():
     verb = Verb(1)
-    assert verb.resolved("method") == "warm"
+    assert isinstance(verb.resolved("method"), Warm)
     assert "method__temperature" not in verb.get_params()
     verb.set_params(method__temperature=2.0, student="mlp")
     assert isinstance(verb.method, Warm)

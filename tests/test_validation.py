@@ -10,11 +10,10 @@ from consilience._validation import (
     check_count,
     check_distributions,
     check_number,
-    check_packed_logits,
     check_transition,
 )
 from consilience.exceptions import InvalidInputError
-from consilience.labels import LabelSpace
+from consilience.labels import LabelSpace, check_packed_logits
 
 
 def test_what_is_no_finite_number_is_refused() -> None:

@@ -43,16 +43,6 @@ def installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def is_instance_of(obj: object, module: str, name: str) -> bool:
-    """Tell whether `obj` is a `module.name`, without importing `module`.
-
-    An object of a class can only exist when the module of the class is loaded already.
-    """
-    loaded = sys.modules.get(module)
-    kind = getattr(loaded, name, None)
-    return isinstance(kind, type) and isinstance(obj, kind)
-
-
 def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` for a package.
 

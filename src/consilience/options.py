@@ -13,14 +13,14 @@ This module imports little, so that the command line can read declarations befor
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
 import math
 import numbers
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from consilience._words import parse_size
@@ -28,7 +28,7 @@ from consilience.exceptions import InvalidInputError, shown
 
 _MOST = 2**32 - 1  # the largest seed of numpy; no count comes near it
 _REQUIRED: Any = inspect.Parameter.empty
-_SECTIONS = ("Attributes", "Returns", "Yields", "Raises", "Warns", "Notes", "Examples")
+_SECTION = re.compile("^(Attributes|Returns|Yields|Raises|Warns|Notes|Examples)\n-", re.MULTILINE)
 Returned = TypeVar("Returned")
 
 
@@ -110,6 +110,20 @@ def check_count(name: str, value: object, *, at_least: int = 1, at_most: int = _
     return number
 
 
+def as_random_state(random_state: object) -> Any:
+    """Return numpy's generator for a seed, a generator or None, or raise."""
+    from sklearn.utils import check_random_state
+
+    try:
+        return check_random_state(random_state)
+    except (ValueError, TypeError):  # sklearn: not a seed; numpy: a seed out of range
+        raise InvalidInputError(
+            f"{{argument}} must be a whole number from 0 to {_MOST}, a RandomState or None.",
+            argument="random_state",
+            value=random_state,
+        ) from None
+
+
 @dataclass(frozen=True)
 class Check:
     """What an option may be.
@@ -177,19 +191,31 @@ def flag() -> Check:
 
 def number(**bounds: float) -> Check:
     """A finite number: `above`, `at_least`, `below`, `at_most`; see `check_number`."""
-    return Check(
-        lambda name, value: check_number(name, value, **bounds), _says("float", bounds), _reader(float)
-    )
+    return _within(check_number, float, bounds)
 
 
 def count(**bounds: int) -> Check:
     """A whole number: `at_least` (1), `at_most`; see `check_count`."""
-    return Check(partial(_bounded, check_count, bounds), _says("int", bounds), _reader(int))
+    return _within(check_count, int, bounds)
 
 
 def temperature() -> Check:
     """A temperature, from 1e-6 to 1e6."""
-    return Check(lambda name, value: check_temperature(value, name), "float from 1e-6 to 1e6", _reader(float))
+    return replace(
+        number(), run=lambda name, value: check_temperature(value, name), says="float from 1e-6 to 1e6"
+    )
+
+
+def _within(check: Callable[..., Any], kind: type, bounds: Mapping[str, Any]) -> Check:
+    """Return the check of a number within bounds."""
+    limits = "".join(f", {name.replace('_', ' ')} {value:g}" for name, value in bounds.items())
+
+    def read(text: str) -> Any:
+        with suppress(ValueError):  # the check says what is wrong with it
+            return kind(text)
+        return text
+
+    return Check(lambda name, value: check(name, value, **bounds), kind.__name__ + limits, read)
 
 
 def size() -> Check:
@@ -205,24 +231,6 @@ def anything(says: str, read: Callable[[str], Any] | None = None) -> Check:
 def each(check: Check) -> Check:
     """Several of what another check takes; on the command line the option is repeated."""
     return replace(check, many=True)
-
-
-def named(says: str, classes: Mapping[str, str]) -> Check:
-    """A short name, which stands for an object of a class with its defaults; or any object.
-
-    `classes` has the place of each class, ``"consilience.students.Forest"``; it is imported when needed.
-    """
-
-    def run(name: str, value: Any) -> Any:
-        if isinstance(value, str):
-            check_choice(name, value, classes)
-        return value
-
-    def make(name: str) -> Any:
-        module, _, kind = classes[name].rpartition(".")
-        return getattr(importlib.import_module(module), kind)()
-
-    return Check(run, says, str, tuple(classes), make)
 
 
 def one_of(
@@ -250,24 +258,6 @@ def one_of(
         return table[value]()
 
     return Check(run, says, str, tuple(table), make)
-
-
-def _bounded(check: Callable[..., Any], bounds: Mapping[str, Any], name: str, value: Any) -> Any:
-    return check(name, value, **bounds)
-
-
-def _says(kind: str, bounds: Mapping[str, float]) -> str:
-    return kind + "".join(f", {name.replace('_', ' ')} {value:g}" for name, value in bounds.items())
-
-
-def _reader(kind: Callable[[str], Any]) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        try:
-            return kind(text)
-        except ValueError:
-            return text  # the check says what is wrong with it
-
-    return read
 
 
 @dataclass(frozen=True)
@@ -383,17 +373,14 @@ def _same(value: object, default: object) -> bool:
 
 
 def _constructor(cls: type[Options]) -> Callable[..., None]:
-    signature = inspect.Signature(
-        [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD), *parameters(cls.declared())]
-    )
+    taken = parameters(cls.declared())
+    signature = inspect.Signature(taken)
 
     def __init__(self: Options, *args: Any, **given: Any) -> None:  # noqa: N807
-        bound = _bind(type(self).__name__, signature, (self, *args), given)
-        for name, value in bound.items():
-            if name != "self":
-                object.__setattr__(self, name, value)
+        vars(self).update(_bind(type(self).__name__, signature, args, given))
 
-    __init__.__signature__ = signature  # type: ignore[attr-defined]
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    __init__.__signature__ = inspect.Signature([itself, *taken])  # type: ignore[attr-defined]
     __init__.__qualname__ = f"{cls.__qualname__}.__init__"
     __init__.__module__ = cls.__module__
     return __init__
@@ -408,15 +395,13 @@ def parameters(options: Mapping[str, Option], *, keyword: bool = False) -> list[
 
 def _bind(name: str, signature: inspect.Signature, args: Any, given: Any) -> dict[str, Any]:
     """Return the arguments of a call by name, or raise a TypeError that suggests the nearest name."""
-    unknown = next((key for key in given if key not in signature.parameters), None)
-    if unknown is not None:
-        near = difflib.get_close_matches(unknown, signature.parameters, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise TypeError(f"{name}() got an unexpected keyword argument {unknown!r}.{hint}")
     try:
         bound = signature.bind(*args, **given)
     except TypeError as error:
-        raise TypeError(f"{name}() {error}") from None
+        unknown = [key for key in given if key not in signature.parameters]
+        near = difflib.get_close_matches(unknown[0], signature.parameters, n=1) if unknown else ()
+        hint = f". Did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"{name}() {error}{hint}") from None
     bound.apply_defaults()
     return dict(bound.arguments)
 
@@ -459,19 +444,14 @@ def takes(options: type[Options]) -> Callable[[Callable[..., Returned]], Callabl
 
 def with_parameters(text: str, options: Mapping[str, Option]) -> str:
     """Return a docstring with a section of parameters, or with these at the end of the section it has."""
-    lines = inspect.cleandoc(text).splitlines()
-    described: list[str] = []
+    text = inspect.cleandoc(text)
+    after = _SECTION.search(text)
+    end = after.start() if after else len(text)
+    head = text[:end].rstrip()
+    if "\nParameters\n" not in head:
+        head += "\n\nParameters\n----------"
     for one in options.values():
         if f"{one.name} : " not in text:
             default = "" if one.required or one.default is None else f", default {one.default!r}"
-            described += [f"{one.name} : {one.check.says}{default}", f"    {one.help}"]
-    titles = [
-        i for i, line in enumerate(lines) if line in _SECTIONS and lines[i + 1 :][:1] == ["-" * len(line)]
-    ]
-    at = titles[0] if titles else len(lines)
-    head, rest = lines[:at], lines[at:]
-    while head and not head[-1]:
-        head.pop()
-    if "Parameters" not in head:
-        head += ["", "Parameters", "----------"]
-    return "\n".join([*head, *described, *([""] if rest else []), *rest])
+            head += f"\n{one.name} : {one.check.says}{default}\n    {one.help}"
+    return f"{head}\n\n{text[end:]}".rstrip()

@@ -71,7 +71,7 @@ def test_values_that_are_not_finite_are_refused(space: LabelSpace, value: float)
         ([["1.5"] * 7], r"logits cannot be read as numbers \(they have type <U3\)"),
         (np.ones((2, 7), dtype=complex), r"they have type complex128"),
         ([[10**400] * 7], r"logits cannot be read as numbers \(.* too large"),
-        (csr_array(np.ones((2, 7))), r"logits are a sparse matrix; .* Give logits.toarray\(\)"),
+        (csr_array(np.ones((2, 7))), r"logits cannot be read .*a sparse matrix: give logits.toarray\(\)"),
         (None, r"logits cannot be read as numbers|logits have shape"),
     ],
 )

@@ -10,7 +10,7 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClusterMixin
 
 from consilience._optional import require
-from consilience._validation import as_random_state, check_fitted, validated_rows
+from consilience._validation import as_random_state, check_fitted
 from consilience.cluster.losses import Problem, clustering_loss
 from consilience.cluster.options import MI, ClusteringOptions, Collision, Linear, Network
 from consilience.cluster.report import report
@@ -31,6 +31,7 @@ from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.linear_model import LogitLoss, scaled
 from consilience.kernels.neighbours import mean_of_neighbours, near_rows
 from consilience.labels import read_labels
+from consilience.rows.tables import validated_rows
 from consilience.run import Run, resolve_run
 
 # A cluster with less than this part of its share of rows has died.

@@ -20,7 +20,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._optional import is_instance_of
 from consilience.exceptions import ConsilienceError, InvalidInputError
 from consilience.files.disk import file_sha256, read_bytes, replacing
 from consilience.files.preprocess import ImagePreprocess, as_preprocess
@@ -42,6 +41,7 @@ from consilience.rows.tables import (
     as_values,
     column_names,
     columns_of,
+    is_instance_of,
     is_numeric,
     is_table,
     kind_of,

@@ -16,21 +16,14 @@ from scipy.stats import entropy
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from consilience._validation import (
-    as_random_state,
-    check_choice,
-    check_count,
-    check_packed_logits,
-    n_rows,
-    take_rows,
-)
+from consilience._validation import as_random_state, check_choice, check_count, n_rows, take_rows
 from consilience._words import counted, percent
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError
 from consilience.inspect.drawing import Block
 from consilience.inspect.evaluate import ask, read_truth, wilson
 from consilience.inspect.page import as_lines, frame, plain, table
 from consilience.kernels.arrays import Floats
-from consilience.labels import LabelSpace
+from consilience.labels import LabelSpace, check_packed_logits
 from consilience.methods import Method, as_method
 from consilience.rows import as_rows
 from consilience.rows.tables import as_values

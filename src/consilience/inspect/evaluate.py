@@ -23,7 +23,6 @@ from consilience._validation import (
     check_count,
     check_fitted,
     check_number,
-    check_packed_logits,
     n_rows,
     take_rows,
 )
@@ -33,7 +32,7 @@ from consilience.inspect.evaluation import ClassScores, Compared, Evaluation, Sc
 from consilience.inspect.tally import Answers, Tally, beside_teachers
 from consilience.kernels.arrays import Floats
 from consilience.kernels.held_out import held_out_folds
-from consilience.labels import LabelSpace
+from consilience.labels import LabelSpace, check_packed_logits
 from consilience.rows import as_rows
 from consilience.run import Run, part_of, resolve_run
 from consilience.scoring import observe

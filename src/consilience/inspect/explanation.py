@@ -11,14 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from consilience._validation import (
-    as_numbers,
-    check_choice,
-    check_count,
-    check_fitted,
-    check_packed_logits,
-    n_rows,
-)
+from consilience._validation import as_numbers, check_choice, check_count, check_fitted, n_rows
 from consilience._words import aligned, counted, percent, visible
 from consilience.exceptions import InvalidInputError
 from consilience.inspect.drawing import Block
@@ -26,7 +19,7 @@ from consilience.inspect.evaluate import ask
 from consilience.inspect.page import as_lines, frame, plain, table
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import block_softmax, floor_blocks
-from consilience.labels import LabelSpace
+from consilience.labels import LabelSpace, check_packed_logits
 from consilience.rows import as_rows
 from consilience.run import resolve_run
 from consilience.soft_labels.agreement import divide_by_temperatures

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from consilience._validation import check_choice, check_fitted, check_packed_logits, n_rows
+from consilience._validation import check_choice, check_fitted, n_rows
 from consilience._words import counted, percent, shorten
 from consilience.exceptions import CoverageWarning, InvalidInputError
 from consilience.inspect.aliases import find_suggestions
@@ -31,7 +31,7 @@ from consilience.inspect.page import (
     write_page,
 )
 from consilience.kernels.arrays import Floats, Ints
-from consilience.labels import BETWEEN_GROUPS, LabelSpace
+from consilience.labels import BETWEEN_GROUPS, LabelSpace, check_packed_logits
 from consilience.rows import as_rows
 from consilience.run import resolve_run
 from consilience.soft_labels.agreement import divide_by_temperatures, teacher_agreement

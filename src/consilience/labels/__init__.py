@@ -13,7 +13,15 @@ Every verb, the command line and the readers of files read labels with `read_lab
 from __future__ import annotations
 
 from consilience.labels.reader import LabelCodes, read_labels
-from consilience.labels.space import BETWEEN_GROUPS, Disconnected, LabelSpace, apply_aliases, class_list
+from consilience.labels.space import (
+    BETWEEN_GROUPS,
+    Disconnected,
+    LabelSpace,
+    apply_aliases,
+    check_block,
+    check_packed_logits,
+    class_list,
+)
 
 __all__ = [
     "BETWEEN_GROUPS",
@@ -21,6 +29,8 @@ __all__ = [
     "LabelCodes",
     "LabelSpace",
     "apply_aliases",
+    "check_block",
+    "check_packed_logits",
     "class_list",
     "read_labels",
 ]

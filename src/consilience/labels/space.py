@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from consilience._words import counted, shorten
-from consilience.exceptions import DisconnectedWarning, LabelSpaceError, shown, warn
+from consilience.exceptions import DisconnectedWarning, InvalidInputError, LabelSpaceError, shown, warn
 from consilience.options import check_choice
 
 Disconnected = Literal["warn", "error", "ignore"]
@@ -342,6 +343,51 @@ def apply_aliases(values: Sequence[Any], resolved: Mapping[Any, Any], name: str)
     return renamed
 
 
+def check_packed_logits(
+    logits: ArrayLike, space: LabelSpace, rows: int | None = None, *, what: str = "logits"
+) -> NDArray[np.float64]:
+    """Return packed logits as a contiguous float64 array (n, m), or say what is wrong with them.
+
+    A teacher's block of a row is either finite or all NaN (the teacher abstains on that row). If X has
+    `rows`, so must they. Messages call them `what`.
+    """
+    if not isinstance(space, LabelSpace):
+        raise InvalidInputError(f"space is a {type(space).__name__}; give the LabelSpace of the teachers.")
+    expected = (
+        f"expected (n, {space.n_columns}): "
+        f"a column per class of each of the {space.n_teachers} teachers, teacher after teacher"
+    )
+    try:
+        if hasattr(logits, "toarray"):
+            raise TypeError("they are a sparse matrix: give logits.toarray()")
+        array = np.asarray(logits)
+        if array.dtype.kind not in "biufO":
+            raise TypeError(f"they have type {array.dtype}")
+        packed = np.ascontiguousarray(array, dtype=np.float64)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise InvalidInputError(f"{what} cannot be read as numbers ({error}); {expected}.") from None
+    if array.ndim != 2 or packed.shape[1] != space.n_columns:
+        raise InvalidInputError(f"{what} have shape {array.shape}; {expected}.")
+    if rows not in (None, len(packed)):
+        raise InvalidInputError(f"{what} have {len(packed)} rows and X has {rows}.")
+    for i in () if np.isfinite(packed).all() else range(space.n_teachers):
+        check_block(packed[:, space.block(i)], f"{what} of {space.names[i]!r}")
+    return packed
+
+
+def check_block(block: NDArray[np.floating[Any]], what: str) -> None:
+    """Raise unless each row of one teacher's logits is finite or all NaN."""
+    bad = ~np.isfinite(block)
+    wrong = np.flatnonzero(bad.any(axis=1) & ~np.isnan(block).all(axis=1))
+    if len(wrong):
+        row = int(wrong[0])
+        raise InvalidInputError(
+            f"{what} have {block[row][bad[row]][0]} in row {{row}} ({counted(len(wrong), 'such row')}). "
+            "Give finite numbers, or NaN in the whole row where the teacher abstains.",
+            row=row,
+        )
+
+
 def connected_classes(
     columns: NDArray[np.intp], offsets: NDArray[np.intp], n_classes: int
 ) -> NDArray[np.intp]:
@@ -357,8 +403,8 @@ def connected_classes(
         Number of classes, L. A class in no block is a component of its own.
     """
     everyone = np.ones((1, len(offsets) - 1), dtype=bool)
-    component: NDArray[np.intp] = connected_by_pattern(columns, offsets, n_classes, everyone)[0]
-    return component
+    found: NDArray[np.intp] = connected_by_pattern(columns, offsets, n_classes, everyone)[0]
+    return found
 
 
 def connected_by_pattern(
@@ -380,15 +426,12 @@ def connected_by_pattern(
     -------
     (k, L) array of int
     """
-    sets = [np.unique(columns[a:b]) for a, b in pairwise(offsets.tolist())]
-    # each class points to a smaller one of its component, in the end to the smallest
-    smallest = np.tile(np.arange(n_classes), (len(patterns), 1))
-    before: NDArray[Any] = np.empty(0)
-    while not np.array_equal(before, smallest):
-        before = smallest.copy()
-        for used, known in zip(patterns.T, sets, strict=True):
-            rows = np.ix_(used, known)
-            smallest[rows] = smallest[rows].min(axis=1, keepdims=True, initial=n_classes)
-        smallest = np.take_along_axis(smallest, smallest, axis=1)
-    numbers = np.cumsum(smallest == np.arange(n_classes), axis=1) - 1
-    return np.take_along_axis(numbers, smallest, axis=1).astype(np.intp)
+    block = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    size = n_classes + len(offsets) - 1  # for each pattern a node per class, and one per block
+    pattern, column = np.nonzero(patterns[:, block])
+    ends = size * pattern + columns[column], size * pattern + n_classes + block[column]
+    n_nodes = size * len(patterns)
+    graph = coo_array((np.ones(len(pattern)), ends), shape=(n_nodes, n_nodes))
+    # components are numbered by their first node, and classes come first
+    found = connected_components(graph, directed=False)[1].reshape(len(patterns), size)[:, :n_classes]
+    return np.asarray(found - found[:, :1], dtype=np.intp)

@@ -14,7 +14,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from consilience._optional import is_instance_of
 from consilience._validation import n_rows, take_rows
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import Card, CardOutput, card_bytes, card_path, find_card, find_folder_card
@@ -24,7 +23,7 @@ from consilience.files.preprocess import ImagePreprocess
 from consilience.files.storage import local_path
 from consilience.repository.entry import KEY, ModelEntry, ModelFile, inside
 from consilience.repository.signature import plain_rows
-from consilience.rows.tables import column_names, columns_of, is_numeric, is_table, kind_of
+from consilience.rows.tables import column_names, columns_of, is_instance_of, is_numeric, is_table, kind_of
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.folders import PICKLES, list_files
 from consilience.teachers.onnx import Onnx, load_safely

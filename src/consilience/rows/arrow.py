@@ -11,11 +11,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from consilience._optional import is_instance_of, require
+from consilience._optional import require
 from consilience.exceptions import InvalidInputError
 from consilience.rows.files import FilePart, PartRows
 from consilience.rows.rows import Rows, growing
-from consilience.rows.tables import from_arrow
+from consilience.rows.tables import from_arrow, is_instance_of
 
 arrow = require("pyarrow", extra="tables", purpose="Reading tables of Arrow")
 dataset = require("pyarrow.dataset", extra="tables", purpose="Reading tables of Arrow")

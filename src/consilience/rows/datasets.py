@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._optional import is_instance_of, require
+from consilience._optional import require
 from consilience.exceptions import InvalidInputError
 from consilience.rows.images import joined_images
 from consilience.rows.rows import HeldRows, Rows, block_rows, bytes_of, cut, growing, join_rows, take_rows
-from consilience.rows.tables import as_values, differ_in_size, is_table, to_arrow
+from consilience.rows.tables import as_values, differ_in_size, is_instance_of, is_table, to_arrow
 
 
 def open_rows(X: Any) -> Rows:

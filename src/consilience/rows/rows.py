@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.sparse import issparse, vstack
 
-from consilience._optional import is_instance_of
 from consilience._words import parse_size, size_text
 from consilience.exceptions import InvalidInputError
-from consilience.rows.tables import as_values, holds_images, is_table
+from consilience.rows.tables import as_values, holds_images, is_instance_of, is_table
 from consilience.run import Run
 
 BLOCK_ROWS = 2**14

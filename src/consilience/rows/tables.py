@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import numbers
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -16,9 +17,9 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._optional import installed, is_instance_of, require
+from consilience._optional import installed, require
 from consilience._words import counted, shorten
-from consilience.exceptions import InvalidInputError
+from consilience.exceptions import InvalidInputError, InvalidTypeError
 
 Kind = Literal["number", "truth", "time", "duration", "text", "empty", "other"]
 
@@ -37,6 +38,16 @@ _CELLS: tuple[tuple[Any, Kind], ...] = (
     (datetime.timedelta | np.timedelta64, "duration"),
 )
 """What is in a column of Python objects."""
+
+
+def is_instance_of(obj: object, module: str, name: str) -> bool:
+    """Tell whether `obj` is a `module.name`, without importing `module`.
+
+    An object of a class can only exist when the module of the class is loaded already.
+    """
+    loaded = sys.modules.get(module)
+    kind = getattr(loaded, name, None)
+    return isinstance(kind, type) and isinstance(obj, kind)
 
 
 def is_pil_image(value: object) -> bool:
@@ -368,3 +379,20 @@ def _values(column: Any, kind: str, name: Any) -> NDArray[Any]:
         return read_texts(column, name) if kind == "text" else read_times(column, name)
     plain = plain_values(column)
     return read_numbers(column, name) if plain is None else _finite(plain, name)
+
+
+def validated_rows(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
+    """Check X as scikit-learn does, which also sets `n_features_in_` and `feature_names_in_`.
+
+    Columns that come in another order than in `fit` are put in order. What scikit-learn raises becomes ours.
+    """
+    from sklearn.utils.validation import validate_data
+
+    X = as_values(X)
+    if not options.get("reset", True):
+        X = in_order(X, getattr(estimator, "feature_names_in_", None))
+    try:
+        return np.asarray(validate_data(estimator, X, **options))
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        kind = InvalidTypeError if isinstance(error, TypeError) else InvalidInputError
+        raise kind(" ".join(str(error).split()) + number_advice(X)) from error

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from consilience._validation import check_block
 from consilience.exceptions import InvalidInputError, TeacherError
+from consilience.labels import check_block
 from consilience.teachers import Observed, Teacher
 from consilience.teachers.outputs import read_features
 

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from consilience._validation import check_count, check_packed_logits
+from consilience._validation import check_count
 from consilience._words import shorten
 from consilience.exceptions import ConvergenceWarning, CoverageWarning, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import make_layout
 from consilience.kernels.unify.temperature import fit_temperature, is_at_bound
-from consilience.labels import LabelSpace
+from consilience.labels import LabelSpace, check_packed_logits
 from consilience.labels.space import connected_classes
 from consilience.methods import CE
 from consilience.run import Progress, silent

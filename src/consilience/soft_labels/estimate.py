@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience._validation import as_numbers, check_distributions, check_packed_logits
+from consilience._validation import as_numbers, check_distributions
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.compiled import one_thread
 from consilience.kernels.linear_model import inverse
 from consilience.kernels.unify.packed import make_layout
 from consilience.kernels.unify.ranks import RankTable, rank_scores
-from consilience.labels import LabelSpace
+from consilience.labels import LabelSpace, check_packed_logits
 from consilience.methods import CE, MFLF, Method, Own, as_method
 from consilience.run import Progress, silent
 from consilience.soft_labels.agreement import agreement_temperatures, divide_by_temperatures

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from consilience._optional import lazy
-from consilience.options import named
+from consilience.options import Check, check_choice
 
 if TYPE_CHECKING:
     from consilience.students.logistic import Logistic
@@ -16,18 +16,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Boosting", "Classifier", "Forest", "Logistic", "Mlp", "Network", "Ngrams", "Student"]
 
-STUDENT = named(
-    "Student, classifier, torch.nn.Module, factory, name or None",
-    {
-        "logistic": "consilience.students.Logistic",
-        "forest": "consilience.students.Forest",
-        "boosting": "consilience.students.Boosting",
-        "mlp": "consilience.students.Mlp",
-        "torch": "consilience.students.Network",
-        "ngrams": "consilience.students.Ngrams",
-    },
-)
-"""The check of an option ``student=``."""
+NAMES = {
+    "logistic": "Logistic",
+    "forest": "Forest",
+    "boosting": "Boosting",
+    "mlp": "Mlp",
+    "torch": "Network",
+    "ngrams": "Ngrams",
+}
+"""The class of each short name."""
 
 __getattr__, __dir__ = lazy(
     __name__,
@@ -42,3 +39,19 @@ __getattr__, __dir__ = lazy(
         "Student": "student",
     },
 )
+
+
+def _check(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        check_choice(name, value, NAMES)
+    return value
+
+
+STUDENT = Check(
+    _check,
+    "Student, classifier, torch.nn.Module, factory, name or None",
+    str,
+    tuple(NAMES),
+    lambda name: __getattr__(NAMES[name])(),
+)
+"""The check of an option ``student=``."""

@@ -10,25 +10,15 @@ from scipy.sparse import issparse
 from sklearn.base import clone
 
 from consilience import students
-from consilience._optional import installed, is_instance_of
+from consilience._optional import installed
 from consilience._validation import check_choice, take_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.files.preprocess import ImagePreprocess
-from consilience.rows.tables import differ_in_size, has_missing, is_numeric, is_table, quoted
+from consilience.rows.tables import differ_in_size, has_missing, is_instance_of, is_numeric, is_table, quoted
 from consilience.run import Run
 from consilience.scoring import engine_options
 from consilience.students.student import Classifier, Student, student_name
-
-NAMES = {
-    "torch": "Network",
-    "logistic": "Logistic",
-    "forest": "Forest",
-    "boosting": "Boosting",
-    "mlp": "Mlp",
-    "ngrams": "Ngrams",
-}
-"""What a short name stands for."""
 
 
 def make_student(student: Any, *, X: Any = None, random_state: Any = None, run: Run | None = None) -> Any:
@@ -71,12 +61,12 @@ def as_student(student: Any, X: Any = None) -> Any:
     if student is None:
         student = "ngrams" if holds_texts(X) else "torch" if installed("torch") else "mlp"
     if isinstance(student, str):
-        check_choice("student", student, NAMES)
+        check_choice("student", student, students.NAMES)
         if student == "torch" and differ_in_size(X):
             from consilience.students.modules import VGG4
 
             return students.Network(VGG4, preprocess=ImagePreprocess(32, mean=0.5, std=0.25))
-        return getattr(students, NAMES[student])()
+        return getattr(students, students.NAMES[student])()
     if isinstance(student, type) and (hasattr(student, "predict_proba") or issubclass(student, Student)):
         raise InvalidInputError(f"student is the class {student.__name__}; give an instance of it.")
     if isinstance(student, Student):
@@ -106,7 +96,7 @@ def named_student(name: str) -> Any:
     'RandomForestClassifier'
     """
     check_choice("student", name, ("logistic", "forest", "boosting", "mlp"))
-    return getattr(students, NAMES[name])().for_labels()
+    return getattr(students, students.NAMES[name])().for_labels()
 
 
 def is_torch_student(student: Any) -> bool:

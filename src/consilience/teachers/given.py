@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from numpy.typing import ArrayLike
 
-from consilience._optional import is_instance_of
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.ngram_model import is_text_model
+from consilience.rows.tables import is_instance_of
 from consilience.teachers.base import Teacher, TeacherLike, own_or_given, teacher_name
 from consilience.teachers.classes import Renamed
 from consilience.teachers.folders import ModelFolder, hub_advice

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._validation import check_block
 from consilience._words import counted
 from consilience.exceptions import ConsilienceError, InvalidInputError, TeacherError, UnsafeFileError
+from consilience.labels import check_block
 
 Output = Literal["auto", "logits", "probabilities", "costs", "labels"]
 

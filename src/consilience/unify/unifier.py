@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience._validation import check_packed_logits
 from consilience.exceptions import CoverageWarning, InvalidInputError, warn
 from consilience.inspect.comparison import compare
 from consilience.inspect.explanation import disagreements, explain
 from consilience.inspect.matching import warn_of_names, warn_of_unused
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import floor_blocks
-from consilience.labels import LabelSpace
+from consilience.labels import LabelSpace, check_packed_logits
 from consilience.methods import Method
 from consilience.rows import Rows, as_rows, new_array
 from consilience.run import Run, resolve_run
