@@ -151,7 +151,7 @@ def _section(claim: Claim) -> str:
     lines = [f"### {claim.title}", claim.words, f"**Published:** {claim.published}"]
     if claim.checks:
         lines[-1] += f" **Counts as met:** {claim.rule}"
-        rows = ["| data | trials | ours | met |", "|---|---|---|---|", *map(_row, claim.checks)]
+        rows = ["| data | ours | met |", "|---|---|---|", *map(_row, claim.checks)]
         lines.append("\n".join(rows))
     if claim.remark:
         lines.append(claim.remark)
@@ -163,7 +163,7 @@ def _row(check: Check) -> str:
     missed = ", ".join(name for name, found in check.comparisons.items() if not found)
     if not check.decides:
         missed = f"fewer than {LEAST_TRIALS} trials decide nothing"
-    return f"| {check.where} | {check.trials} | {check.figures} | {met}{missed and f'; not {missed}'} |"
+    return f"| {check.where} | {check.figures} | {met}{missed and f'; not {missed}'} |"
 
 
 def _trials(checks: Sequence[Check]) -> str:

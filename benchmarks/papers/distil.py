@@ -349,9 +349,8 @@ def _row(*cells: object) -> str:
 
 def _about(trials: Sequence[Mapping[str, Any]]) -> str:
     seeds = sorted({trial["seed"] for trial in trials})
-    commands = sorted({trial["command"] for trial in trials})
     which = f"Means over seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"Seed {seeds[0]} only"
-    return f"{which}; `{'`, `'.join(commands)}`."
+    return f"{which}; {results.source(trials)}"
 
 
 def _parser() -> argparse.ArgumentParser:

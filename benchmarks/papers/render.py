@@ -208,12 +208,14 @@ def _sensitivity(experiment: str, trials: Sequence[Mapping[str, Any]]) -> str:
     for trial in trials:
         by_value[trial["setting"][field]].append(trial)
     columns = [make_column(f"{value:g}", by_value[value]) for value in sorted(by_value)]
-    titles = [f"{field} {column.title} ({column.n_trials} trials)" for column in columns]
-    table = _markdown(titles, [marked(column) for column in columns])
+    counts = sorted({column.n_trials for column in columns})
+    table = _markdown(
+        [column.title for column in columns], [marked(column) for column in columns], f"method, {field}"
+    )
     configuration = trials[0]["setting"]["configuration"]
     return (
-        f"## Sensitivity to {experiment} on {_describe(trials[0])}, {configuration} classes\n\n"
-        f"{table}\n\n{source(trials)}"
+        f"## Sensitivity to {experiment} on {_describe(trials[0])}, {configuration} classes, "
+        f"{' to '.join(f'{count}' for count in counts)} trials\n\n{table}\n\n{source(trials)}"
     )
 
 

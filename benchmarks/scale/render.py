@@ -46,7 +46,6 @@ def _overhead(timed: Sequence[Record]) -> str:
         loop = quickest.get((depth, count, "loop"))
         if loop is None or not depth:
             continue
-        turns = sum((r["depth"], r["rows"], r["name"]) == (depth, count, name) for r in timed)
         ratio, cpu = (record[unit] / loop["cpu_seconds"] for unit in ("seconds", "cpu_seconds"))
         rows.append(
             [
@@ -58,8 +57,6 @@ def _overhead(timed: Sequence[Record]) -> str:
                 "" if record["kind"] == "ray" else f"{cpu:.2f}",
                 _goal(record, cpu, loop),
                 f"{record['peak_bytes'] / 1e6:,.0f} MB",
-                f"{turns}",
-                _load(record),
             ]
         )
     if not rows:
@@ -73,15 +70,12 @@ def _overhead(timed: Sequence[Record]) -> str:
         "CPU / loop",
         "goal",
         "peak memory",
-        "runs",
-        "load",
     ]
     return (
         "**Overhead.** 15 quick teachers, 5 slow ones, 35 classes. The loop only draws the rows and asks the "
-        "teachers. The others make soft labels, too. The best of several runs. The load is the number of "
-        "processes that wanted one of the cores before and after. All is compared with the processor time of "
-        "the loop: it has one thread, so an idle machine takes that long. A stream is judged by its own "
-        "processor time and, where the loop hardly waited, by the clock; "
+        "teachers. The others make soft labels, too. The best of several runs. All is compared with the processor "
+        "time of the loop: it has one thread, so an idle machine takes that long. A stream is judged by its "
+        "own processor time and, where the loop hardly waited, by the clock; "
         "Ray by the clock. Lines with one figure in the third column had the same teachers.\n\n"
         f"{_table(head, rows)}"
     )
@@ -119,12 +113,11 @@ def _flatness(timed: Sequence[Record]) -> str:
                 f"{1e6 * record['cpu_seconds'] / count:.1f}",
                 f"{record['peak_bytes'] / 1e6:,.0f} MB",
                 _verdict(grown, FLAT_GOAL, f"{grown:.2f} of {base['rows']:,} rows") if flat else "",
-                _load(record),
             ]
         )
     if not rows:
         return ""
-    head = ["what", "rows", "us a row", "CPU us a row", "peak memory", "memory flat within 10 %", "load"]
+    head = ["what", "rows", "us a row", "CPU us a row", "peak memory", "memory flat within 10 %"]
     return f"**Growth.** The same with 20 quick teachers, so that what we add shows.\n\n{_table(head, rows)}"
 
 
@@ -145,11 +138,10 @@ def _end_to_end(ended: Sequence[Record]) -> str:
                 " -> ".join(f"{count / r['teachers'] / r['rows']:.0%}" for count in r["stored"]),
                 ", ".join(f"{step} {seconds:.0f} s" for step, seconds in r["steps"].items()),
                 same,
-                _load(r),
             ]
         )
     head = ["rows", "student", "limit", "peak memory", "killed during", "the three runs", "stored after each"]
-    head += ["steps of the last run", "against a run that was left alone", "load"]
+    head += ["steps of the last run", "against a run that was left alone"]
     return (
         "**From parquet to a saved model**, by `consilience unify` with 4 ONNX teachers: killed with SIGKILL "
         "twice and started again. The limit is RLIMIT_DATA. `ulimit -v` would also count address space that "
@@ -207,10 +199,6 @@ def _bytes(count: float) -> str:
 
 def _hours(seconds: float) -> str:
     return f"{seconds / 3600:.2g} h" if seconds >= 3600 else f"{seconds / 60:.2g} min"
-
-
-def _load(record: Record) -> str:
-    return " -> ".join(f"{value:g}" for value in record["load"])
 
 
 def _sources(records: Sequence[Record]) -> str:
