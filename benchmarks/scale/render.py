@@ -73,9 +73,9 @@ def _overhead(timed: Sequence[Record]) -> str:
     ]
     return (
         "**Overhead.** 15 quick teachers, 5 slow ones, 35 classes. The loop only draws the rows and asks the "
-        "teachers. The others make soft labels, too. The best of several runs. All is compared with the processor "
-        "time of the loop: it has one thread, so an idle machine takes that long. A stream is judged by its "
-        "own processor time and, where the loop hardly waited, by the clock; "
+        "teachers. The others make soft labels, too. The best of several runs. All is compared with the "
+        "processor time of the loop: it has one thread, so an idle machine takes that long. A stream is "
+        "judged by its own processor time and, where the loop hardly waited, by the clock; "
         "Ray by the clock. Lines with one figure in the third column had the same teachers.\n\n"
         f"{_table(head, rows)}"
     )
