@@ -231,8 +231,8 @@ def open_rows(X: Any) -> Rows:
     if is_instance_of(X, "datasets", "Dataset"):
         if not len(X):
             raise InvalidInputError(_NO_ROWS)
-        parts = [Sliced(X.with_format("arrow"))]
-        return TableRows(parts, X.features.arrow_schema, gaps_of(X.data), texts=True)
+        tables = [Sliced(X.with_format("arrow"))]
+        return TableRows(tables, X.features.arrow_schema, gaps_of(X.data), texts=True)
     if getattr(X, "_scan_options", None):
         raise InvalidInputError(
             "X is an Arrow dataset with a filter, whose rows have no position. Write what it leaves to "
