@@ -139,7 +139,7 @@ def check_epsilon(epsilon: float | str, cost: NDArray[np.float64]) -> float:
 
         check_choice("epsilon", epsilon, ("auto",))
         epsilon = automatic_epsilon(cost)
-    epsilon = check_number("epsilon", epsilon, above=0, at_most=_WIDEST)
+    epsilon = check_number("epsilon", epsilon, above=0)
     span = float(cost.max()) - float(cost.min())
     if not (span <= _WIDEST and span / epsilon <= _SHARPEST):
         raise InvalidInputError(
@@ -148,7 +148,7 @@ def check_epsilon(epsilon: float | str, cost: NDArray[np.float64]) -> float:
             argument="epsilon",
             value=epsilon,
         )
-    return epsilon
+    return check_number("epsilon", epsilon, at_most=_WIDEST)
 
 
 def _check_entries(name: str, values: NDArray[Any], right: NDArray[np.bool_], expected: str) -> None:
