@@ -15,7 +15,6 @@ from consilience._validation import check_choice, check_count, n_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, shown, warn
 from consilience.files.card import MAX_BYTES, date_now, jsonable
-from consilience.files.remote import RemotePath
 from consilience.files.strict_json import checked, text
 from consilience.labels import class_list, read_labels
 from consilience.rank.rank import rank_teachers
@@ -84,7 +83,7 @@ class Repository:
     def folder(self) -> Any:
         """The folder that the models lie in: a Path, or the text of a URL."""
         root = self._shelf.root
-        return str(root) if isinstance(root, RemotePath) else root.path
+        return str(root) if root.local is None else root.local
 
     def add(
         self,
@@ -211,7 +210,7 @@ class Repository:
     def _read(self, name: object) -> ModelEntry | str:
         """Return a model, or why its card cannot be used; raise where there is none of that name."""
         folder = folder_of(name) if isinstance(name, str) else ""
-        if is_folder(folder) and (card := self._shelf.root.at(card_file(folder))).about() is not None:
+        if is_folder(folder) and (card := (self._shelf.root / card_file(folder))).about() is not None:
             return read_entry(card.read(MAX_BYTES), folder)
         names = self.list().names
         listing = f"it has {shorten(names)}" if names else "it is empty"
@@ -415,7 +414,7 @@ class Repository:
         folder = folder_of(name) if isinstance(name, str) else ""
         if not is_folder(folder):
             return False
-        card = self._shelf.root.at(card_file(folder)).read(MAX_BYTES)
+        card = (self._shelf.root / card_file(folder)).read(MAX_BYTES)
         return isinstance(read_entry(card, folder), ModelEntry)
 
     def __repr__(self) -> str:
