@@ -301,9 +301,7 @@ def _cast_before_trees(graph: Graph) -> None:
     """Round the input of trees to float, as scikit-learn does. A double could fall on the other side."""
     for node in list(graph.nodes):
         if node.op_type.startswith("TreeEnsemble") and "nodes_values_as_tensor" not in node.attributes:
-            graph.place = node
             node.replace_input_with(0, graph.cast(node.inputs[0], np.float32))
-    graph.place = None
 
 
 def _tensor_type(values: NDArray[Any], kind: type[np.floating[Any]] | None) -> Any:
