@@ -87,11 +87,13 @@ class Onnx(Adapter):
         # links are followed once, here: "next to the model" must mean one folder for us and for onnxruntime
         self._source = source = given.resolve()
         model = self._load(shown)
-        graph = Graph(model)
-        self._found = find_scores(graph, shown, options.output)
-        self.own_classes = find_classes(graph, self._found)  # that the file names; a card may name others
-        own = self.own_classes if card is None else card.classes
-        found = own_or_given(own, classes, shown, binding=False, what=_NAMELESS)
+        with foreign(shown, "has a graph that cannot be read"):  # attributes may have any type
+            graph = Graph(model)
+            self._found = find_scores(graph, shown, options.output)
+            self.own_classes = find_classes(graph, self._found)  # that the file names; a card may name others
+            own = self.own_classes if card is None else card.classes
+            found = own_or_given(own, classes, shown, binding=False, what=_NAMELESS)
+            head = find_features(graph, self._found.output, len(found), source)
         kind = self._found.kind if options.output == "auto" else None
         super().__init__(shown, found, options, output=kind)
         metadata = {entry.key: entry.value for entry in model.metadata_props}
@@ -102,7 +104,6 @@ class Onnx(Adapter):
             names = columns.names or range(len(columns.kinds))
             self.column_kinds = dict(zip(names, columns.kinds, strict=True))
         self._batch_size, self._device = options.batch_size, options.device
-        head = find_features(graph, self._found.output, len(found), source)
         self._seen = head if options.embed is None else None
         if isinstance(options.embed, str):
             self._seen = named_features(graph, options.embed, head, shown)
