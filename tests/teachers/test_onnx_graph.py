@@ -264,6 +264,6 @@ def test_damaged_constants_get_one_sentence(constant: str, damage: str, save: Ma
 
 def test_attributes_of_another_type_get_one_sentence(linear: Make, save: Make) -> None:
     model = linear()
-    model.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["W"], value=3))
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute("alpha", "much"))
     with pytest.raises(TeacherError, match="'model' has a graph that cannot be read"):
         as_teacher(save(model), ["a", "b", "c"])

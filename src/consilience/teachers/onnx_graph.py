@@ -303,7 +303,8 @@ def _weights(graph: Graph, node: Any, source: Path) -> NDArray[np.float64] | Non
     values = graph.numbers(node.input[1], source.parent)
     if values is None or values.ndim != 2:
         return None
-    return (values if setting(node, "transB") else values.T) * setting(node, "alpha", 1.0)
+    scale = float(setting(node, "alpha", 1.0))
+    return (values if setting(node, "transB") else values.T) * scale
 
 
 def _per_class(
