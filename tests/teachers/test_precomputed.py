@@ -334,5 +334,5 @@ def test_masked_entries_abstain() -> None:
     teacher = as_teacher(np.ma.array(PROBA, mask=mask), CLASSES)
     assert np.isnan(teacher.predict_logits(X)).all(axis=1).tolist() == [False, False, True, False]
     mask[1, 0] = True
-    with pytest.raises(TeacherError, match="gave nan in row 1 "):
+    with pytest.raises(TeacherError, match="have nan in row 1 "):
         as_teacher(np.ma.array(PROBA, mask=mask), CLASSES).predict_logits(X)

@@ -183,14 +183,10 @@ class Precomputed(_RowOutputs):
 
     def part(self, rows: slice | NDArray[np.intp]) -> Teacher:
         """Return a teacher of some rows. All rows decide whether they are probabilities, as in memory."""
-        n = 0 if self.settled else len(self._table)
-        low, high = np.inf, -np.inf
-        for start in range(0, n, _PART_ROWS):
-            values = self._cut(slice(start, min(start + _PART_ROWS, n))).astype(np.float64)
-            low = float(np.fmin.reduce(values, axis=None, initial=low))
-            high = float(np.fmax.reduce(values, axis=None, initial=high))
-        if low <= high:  # else all rows are abstentions
-            self._reader.decide(low, high)
+        if self.output is None:
+            n = len(self._table)
+            parts = (slice(start, min(start + _PART_ROWS, n)) for start in range(0, n, _PART_ROWS))
+            self._reader.settle(map(self._cut, parts))
         return super().part(rows)
 
 
@@ -239,7 +235,8 @@ class HardLabels(_RowOutputs):
         with in_the_name_of(stored.name, hint=hint):
             least, where = 0 if given is not None else 1, "its array of hard labels"
             found, codes = read_labels(values, where=where, classes=given, at_least=least)
-        super().__init__(stored.name, found, options, output="logits")
+        options.output = "logits"
+        super().__init__(stored.name, found, options)
         self._smoothing = options.label_smoothing
         self._keep(stored, codes, options.embed)
 

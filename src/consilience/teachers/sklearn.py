@@ -35,7 +35,6 @@ from consilience.teachers.base import (
 from consilience.teachers.fingerprints import fingerprint_of
 from consilience.teachers.outputs import (
     PROBA_TOLERANCE,
-    Output,
     as_numbers,
     check_known,
     ensure,
@@ -95,8 +94,7 @@ class Sklearn(Adapter):
         # with three classes there are three pairs, too: the shape alone would not tell
         by_pairs = getattr(self._last, "decision_function_shape", None) == "ovo" and len(found) > 2
         ensure(proba or not by_pairs, shown, _BY_PAIRS.format(len(found)))
-        known: Output = "probabilities" if proba else "logits"
-        super().__init__(shown, found, options, output=known if options.output == "auto" else None)
+        super().__init__(shown, found, options, output="probabilities" if proba else "logits")
         self._named = isinstance(options.embed, str)
         if self._named:
             self._before, self._last = _until(model, options.embed, shown)
