@@ -19,7 +19,7 @@ from consilience.files.export import (
     finish,
     write_model,
 )
-from consilience.files.preprocess import ImagePreprocess
+from consilience.rows.images import ImagePreprocess
 from consilience.rows.tables import columns_of, is_numeric, is_table, kind_of
 from consilience.students.student import student_name
 from consilience.teachers import Teacher
