@@ -14,7 +14,7 @@ from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.files.card import KEY, Card, carded, date_now, figures, jsonable
 from consilience.files.export import TOLERANCE, check_export, finish, write_model
-from consilience.files.preprocess import ImagePreprocess
+from consilience.rows.images import ImagePreprocess
 from consilience.rows.tables import columns_of, is_numeric, is_table, kind_of
 from consilience.students.student import student_name
 from consilience.teachers import Teacher
