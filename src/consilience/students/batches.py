@@ -82,13 +82,11 @@ def plan_training(
         for block in sorted(look.held_out.rows):  # find the block, to tell which row it is
             _tensor_of(rows, block, rows.read(block)[0], student.preprocess)
         raise
-    weighted = look.sample[2] is not None
     measured = None
     if look.measured is not None and held is not None:
-        _, targets, weights = look.measured
-        measured = held.to(some.dtype), weighted_targets(targets, weights, weighted)
+        measured = held.to(some.dtype), weighted_targets(*look.measured[1:])
     share = rows if workers == 1 else rows.share(place, workers)
-    blocks = Blocks(share, student.preprocess, some, look.held_out, weighted)
+    blocks = Blocks(share, student.preprocess, some, look.held_out)
     n_train = rows.n_rows - look.n_held_out
     epochs = Epochs.of(n_train, student.max_iter or EPOCHS, limited=student.max_iter is None)
     row_bytes = some.dtype.itemsize * math.prod(some.shape[1:]) + 4 * rows.n_columns
@@ -115,19 +113,17 @@ class Blocks(Dataset[Pair]):
     like : (n, ...) tensor
         Rows that show the type.
     held_out : HeldOut
-    weighted : bool
-        Whether rows have weights.
     """
 
     def __init__(
-        self, rows: TargetRows, preprocess: Preprocess | None, like: Tensor, held_out: HeldOut, weighted: bool
+        self, rows: TargetRows, preprocess: Preprocess | None, like: Tensor, held_out: HeldOut
     ) -> None:
-        self.rows, self.preprocess, self.held_out, self.weighted = rows, preprocess, held_out, weighted
+        self.rows, self.preprocess, self.held_out = rows, preprocess, held_out
         self.dtype, self.shape = like.dtype, tuple(like.shape[1:])
 
     def __getitem__(self, block: int) -> Pair:
         X, targets, weights = self.rows.read(block)
-        goals = weighted_targets(targets, weights, self.weighted)
+        goals = weighted_targets(targets, weights)
         if not len(goals):
             return torch.empty((0, *self.shape), dtype=self.dtype), goals
         found = _tensor_of(self.rows, block, X, self.preprocess)
@@ -252,10 +248,8 @@ def _tensor_of(rows: TargetRows, block: int, X: Any, preprocess: Preprocess | No
         raise (error if error.row is None else error.changed(row=rows.row_number(block, error.row))) from None
 
 
-def weighted_targets(targets: Any, weights: Any, weighted: bool) -> Tensor:
+def weighted_targets(targets: Any, weights: Any) -> Tensor:
     """Return targets (b, k) times the weights (b,) of rows, if rows have weights, as a tensor."""
-    if weights is not None and not weighted:
-        raise InvalidInputError("Some blocks have row weights and others have none; give them for all rows.")
     if weights is not None:
         targets = targets * weights[:, None]
     return torch.from_numpy(np.require(targets, dtype=np.float32, requirements=["C", "W"]))

@@ -19,6 +19,7 @@ from consilience.files.export import (
     finish,
     write_model,
 )
+from consilience.files.ngram_model import write_model as write_text_model
 from consilience.files.preprocess import ImagePreprocess
 from consilience.rows.tables import columns_of, is_numeric, is_table, kind_of
 from consilience.students.student import student_name
@@ -50,13 +51,8 @@ def save_classifier(model: StudentClassifier, target: Path, measured: Any) -> Pa
         details["input"] = PREPROCESSED
     details[KEY] = describe_model(model.fit_record_, student, teachers, measured)
     if student.learns_from == "texts":
-        student.save(
-            target,
-            classes=model.classes_,
-            temperature=model.student_temperature(),
-            description=origin.description,
-            details=details,
-        )
+        named = student.model_.named(model.classes_, student.temperature_)
+        write_text_model(target, named, description=origin.description, details=details)
         return target
     names = None
     if preprocess is None and hasattr(model, "feature_names_in_"):
@@ -79,8 +75,7 @@ def save_classifier(model: StudentClassifier, target: Path, measured: Any) -> Pa
 def _check_target(student: Any, target: Path) -> None:
     """Raise unless the student can be saved under this name."""
     ending = ".npz" if student.learns_from == "texts" else ".onnx"
-    by_itself = hasattr(getattr(student, "estimator_", None), "fit_soft_labels")
-    if by_itself or (ending == ".onnx" and not hasattr(student, "to_onnx")):
+    if ending == ".onnx" and not hasattr(student, "to_onnx"):
         raise InvalidInputError(
             f"The student {student_name(student)} cannot be saved: it learns soft labels in a way of its own."
         )
@@ -108,7 +103,7 @@ def _as_onnx(model: StudentClassifier, names: list[str] | None, about: dict[str,
         metadata["feature_kinds"] = json.dumps(kinds)
     if encoder is not None:
         graph = encoder.prepend_to(graph)
-    temperature = model.student_temperature()
+    temperature = student.temperature_
     graph = finish(
         graph,
         classes=model.classes_,
