@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience import InvalidInputError
+from consilience import InvalidInputError, load
 from consilience.exceptions import WriteError
 from consilience.files.card import card_path, read_card
 from consilience.files.ngram_model import (
@@ -27,7 +27,6 @@ from consilience.files.ngram_model import (
     read_model,
     write_model,
 )
-from consilience.students.ngrams import Ngrams
 
 READING = Reading((1, 3), lowercase=True, max_chars=50)
 

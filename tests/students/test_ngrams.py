@@ -214,7 +214,6 @@ def test_parameters_that_cannot_be_used(options: dict[str, Any], says: str) -> N
         ([[0.5, 0.6], [0.5, 0.5]], "y sums to 1.1 in row 0"),
         (np.full((3, 2), 0.5), "y has 3 rows and X has 2 texts"),
         (["x"], "y has 1 rows and X has 2 texts"),
-        ([None, None], "X has no rows to train on"),
     ],
 )
 def test_labels_that_cannot_be_used(y: Any, says: str) -> None:
