@@ -78,9 +78,8 @@ def learn_on_ray(
         )
     options, seed = engine_options(run), student.seed()
     workers = _workers(options, rows)
-    plan = plan_training(
-        student, rows, SHUFFLED, seed, 0, workers
-    )  # tells what is wrong before workers start
+    # tells what is wrong before workers start
+    plan = plan_training(student, rows, SHUFFLED, seed, 0, workers)
     with connected(options.address) as ray, checkpoint_folder(run, key) as folder:
         node = ray.get_runtime_context().get_node_id()
         here = {
@@ -89,7 +88,7 @@ def learn_on_ray(
                 node, soft=False
             ),
         }
-        keeper = ray.remote(**here)(Keeper).remote(None if folder is None else folder.absolute())
+        keeper = ray.remote(**here)(Keeper).remote(folder)
         work = partial(
             _train,
             student,

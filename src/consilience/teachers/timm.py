@@ -10,7 +10,6 @@ from math import floor
 from typing import Any
 
 from consilience.exceptions import InvalidInputError, TeacherError
-from consilience.files.preprocess import MOST_PIXELS, ImagePreprocess
 from consilience.files.strict_json import (
     Reader,
     RecordError,
@@ -23,6 +22,7 @@ from consilience.files.strict_json import (
     text,
     whole,
 )
+from consilience.rows.images import MOST_PIXELS, ImagePreprocess
 from consilience.teachers.folders import CONFIG, Folder
 from consilience.teachers.outputs import ensure
 

@@ -25,9 +25,9 @@ from consilience._words import shorten
 from consilience.exceptions import InvalidInputError, LabelSpaceError, UnsafeFileError, shown
 from consilience.files.disk import replacing
 from consilience.files.ngram_model import as_texts
-from consilience.files.preprocess import as_colour_images
 from consilience.files.strict_json import listing, mapping, maybe, parse_json, record, text, whole
 from consilience.labels import class_list
+from consilience.rows.images import as_colour_images
 from consilience.teachers.base import own_or_given
 from consilience.teachers.folders import CONFIG, MODULES, Batches, Folder, list_files
 from consilience.teachers.outputs import ensure, foreign, in_the_name_of
