@@ -15,7 +15,6 @@ from consilience._validation import check_choice, check_count, n_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, shown, warn
 from consilience.files.card import MAX_BYTES, date_now, jsonable
-from consilience.files.preprocess import ImagePreprocess, as_preprocess
 from consilience.files.strict_json import checked, text
 from consilience.labels import class_list, read_labels
 from consilience.rank.rank import rank_teachers
@@ -44,6 +43,7 @@ from consilience.repository.shelf import Shelf, card_file
 from consilience.repository.shortlist import shortlist
 from consilience.repository.signature import misfit, plain_rows
 from consilience.rows import as_rows, rows_that_fit
+from consilience.rows.images import ImagePreprocess
 from consilience.run import Progress, Run, silent
 from consilience.teachers import Teacher, as_teacher
 
@@ -129,7 +129,7 @@ class Repository:
             checked(key, value, TEXTS[key])
         checked("description", description, text(100_000))
         measured = checked("metrics", {} if metrics is None else jsonable(metrics), METRICS)
-        prepared = None if preprocess is None else as_preprocess(preprocess)
+        prepared = None if preprocess is None else ImagePreprocess.from_dict(preprocess)
         classes = None if classes is None else class_list(classes)
         name = check_name(name_of(model) if name is None else name)
         folder = folder_of(name)

@@ -20,9 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.disk import read_bytes
-from consilience.files.preprocess import ImagePreprocess
 from consilience.files.strict_json import parse_json, record, text
 from consilience.options import Check, anything, count, number, option, size, takes
+from consilience.rows.images import ImagePreprocess
 from consilience.teachers.base import (
     Adapter,
     ModelOptions,
