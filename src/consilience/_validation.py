@@ -25,6 +25,7 @@ __all__ = [
     "check_number",
     "check_temperature",
     "check_transition",
+    "check_weights",
     "n_rows",
     "take_rows",
 ]
@@ -50,6 +51,21 @@ def as_numbers(name: str, values: ArrayLike, expected: str) -> NDArray[Any]:
     if array.dtype.kind not in "biuf":
         raise InvalidInputError(f"{name} has shape {array.shape} and type {array.dtype}; {expected}.")
     return array
+
+
+def check_weights(name: str, values: ArrayLike | None, count: int) -> NDArray[np.float64]:
+    """Return the weights (count,) of rows, ones if none are given; raise if they are wrong."""
+    if values is None:
+        return np.ones(count)
+    expected = f"expected ({count},), numbers of at least 0"
+    weights = as_numbers(name, values, expected).astype(np.float64)
+    if weights.shape != (count,):
+        raise InvalidInputError(f"{name} has shape {weights.shape}; {expected}.")
+    wrong = ~((weights >= 0) & np.isfinite(weights))
+    if wrong.any():
+        place = int(wrong.argmax())
+        raise InvalidInputError(f"{name} has {weights[place]} at position {place}; {expected}.")
+    return weights
 
 
 def check_fitted(estimator: object, attribute: str) -> None:

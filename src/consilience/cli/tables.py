@@ -118,8 +118,8 @@ def unified_view(
     accuracy, n_test = None, 0
     if test is not None:
         truth = library.read_truth(test[1], len(test[1]), space, where="--test-labels", at_least=0)
-        n_test = len(truth.codes)
-        accuracy = truth.accuracy(space.encode(unifier.predict(test[0]))) if n_test else None
+        n_test, right = int(truth.known.sum()), space.encode(unifier.predict(test[0])) == truth.codes
+        accuracy = float(right[truth.known].mean()) if n_test else None
     figures = zip(
         space.names, kinds, space.class_lists, found["n_abstentions"], found["temperatures"], strict=True
     )

@@ -290,13 +290,8 @@ def train(
     learnt = TargetRows(rows, goals, None, used, as_seen)
     if not own:
         student.set_params(**training_options(learnt.n_rows))
-    student.learn(
-        learnt,
-        run=run,
-        key=digest.hexdigest(),
-        n_classes=targets.n_classes,
-        criterion=targets.criterion(float((codes >= 0).sum() / learnt.n_rows)),
-    )
+    criterion = targets.criterion(float((codes >= 0).sum() / learnt.n_rows))
+    student.learn_loss(learnt, targets.n_classes, criterion, run=run, key=digest.hexdigest())
 
 
 def training_options(rows: int) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from consilience._words import shorten
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import Card, find_card
 from consilience.files.disk import file_sha256, opened
-from consilience.files.preprocess import ImagePreprocess
 from consilience.labels import class_list
 from consilience.options import Check, Options, anything, choice, count, number, option, with_parameters
 from consilience.rows import join_rows
+from consilience.rows.images import ImagePreprocess
 from consilience.rows.tables import as_values, differ_in_size
 from consilience.teachers.inputs import Input
 from consilience.teachers.outputs import (
