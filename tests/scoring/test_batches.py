@@ -193,9 +193,7 @@ def test_what_goes_wrong_in_a_process_is_worded_here(answer: Any) -> None:
         observe(teacher, [*TEXTS, "die"], batch_size=4)
     lock = threading.Lock()
     locked = Function(lambda texts: lock and answer(texts), CLASSES, output="logits", n_jobs=2)
-    with pytest.raises(
-        TeacherError, match=r"cannot be asked in 2 processes: .* sent there .*_thread.lock"
-    ):
+    with pytest.raises(TeacherError, match=r"cannot be asked in 2 processes: .* sent there .*_thread.lock"):
         observe(locked, TEXTS, batch_size=4)
 
 
