@@ -23,7 +23,7 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.transport.centres import centre_distances, class_means
 from consilience.rows import Rows, new_array
 from consilience.rows.targets import ROW_VISITS, TargetRows
-from consilience.run import Run, part_of
+from consilience.run import Run
 from consilience.scoring.blocks import Asked, digests_of, placed
 from consilience.scoring.store import as_store
 from consilience.teachers import Observed, Teacher
@@ -319,14 +319,13 @@ def _answers(
             yield part, [follower.signal.observed.take(part) for follower in followers]
         return
     store, places = as_store(run.cache, run.cache_limit), sorted({one.place for one in followers})
-    asked = {}
+    asked, tell = {}, run.counter("scoring", len(places) * len(rows))
     for place in places:
         with placed(place, len(teachers)):
             asked[place] = Asked(teachers[place], rows, run, store, embeddings=True)
     for block in rows.blocks():
         seen, digests = {}, digests_of(block, [*asked.values()])
-        report = part_of(run.report, block.number, rows.n_blocks)
-        for i, place in enumerate(places):
+        for place in places:
             with placed(place, len(teachers)):
-                seen[place] = asked[place].observe(block, digests, part_of(report, i, len(places)))
+                seen[place] = asked[place].observe(block, digests, tell)
         yield block.rows, [seen[follower.place] for follower in followers]
