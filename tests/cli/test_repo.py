@@ -86,9 +86,8 @@ def test_cover_names_files(folder: Path) -> None:
 
 
 def test_a_url_is_a_repository(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("fsspec")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    url = (tmp_path / "shared").as_uri()
+    url = f"memory:/{tmp_path}/shared"
     result = run("list", url)
     assert (result.exit_code, "is not a folder" in result.stderr) == (2, True)
     shown("add", url, "early.onnx")

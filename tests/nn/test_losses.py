@@ -239,15 +239,15 @@ def test_buffers_are_not_saved_and_move():
     for loss in (BACKPROP_LOSSES["ce"](space), SoftCrossEntropy([1.0, 2.0])):
         assert not loss.state_dict()
         assert all(buffer.device.type == "meta" for buffer in loss.to("meta").buffers())
-    assert "2 classes, 1 teachers" in repr(BACKPROP_LOSSES["mf-lv"](space))
+    assert "n_classes=2, n_teachers=1, ridge=0.01" in repr(BACKPROP_LOSSES["mf-lv"](space))
 
 
 @pytest.mark.parametrize(
     ("student", "packed", "words"),
     [
-        ((4, 2), (4, 4), r"Student logits have shape \(4, 2\); expected \(n, 3\)"),
-        ((4, 3), (4, 5), r"Packed teacher logits have shape \(4, 5\); expected \(n, 4\)"),
-        ((4, 3), (5, 4), "4 rows and packed teacher logits 5"),
+        ((4, 2), (4, 4), r"Student logits have shape \(4, 2\) .*; expected \(n, 3\)"),
+        ((4, 3), (4, 5), r"teacher logits \(4, 5\); expected \(n, 3\) and \(n, 4\)"),
+        ((4, 3), (5, 4), r"shape \(4, 3\) and teacher logits \(5, 4\)"),
         ((3,), (1, 4), r"shape \(3,\)"),
     ],
 )

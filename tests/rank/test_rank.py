@@ -338,7 +338,7 @@ def test_names_texts_frames_and_the_table(models: dict[str, Any]) -> None:
 def test_a_printed_ranking_shows_further_metrics_and_wins(models: dict[str, Any]) -> None:
     teachers = {**models, "a/very/long/path/to/a/folder/and/more/model.onnx": models["same"], "bad": 7}
     ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], metric=["transport", "leep", "logme"])
-    title, head, *lines = repr(ranking).splitlines()
+    title, _, head, *lines = repr(ranking).splitlines()
     assert title == f"5 teachers by transport, best first ({len(ROWS)} rows of 5 classes)"
     assert head.split() == ["rank", "teacher", "transport", "low", "high", "wins", "leep", "logme", "seconds"]
     for place, (row, line) in enumerate(zip(ranking.rows[:4], lines, strict=False), 1):
@@ -350,7 +350,7 @@ def test_a_printed_ranking_shows_further_metrics_and_wins(models: dict[str, Any]
     assert "failed: " in lines[4]
     assert "wins: the share of resamples" in lines[-1]
     short = repr(rank_teachers(models, X[ROWS], Y[ROWS], confidence=None)).splitlines()
-    assert short[1].split() == ["rank", "teacher", "transport", "seconds"]
+    assert short[2].split() == ["rank", "teacher", "transport", "seconds"]
     assert "wins" not in "".join(short)
 
 

@@ -14,7 +14,6 @@ from consilience import CrossTaskDistiller, Repository, Unifier
 from consilience.exceptions import ConsilienceWarning, InvalidInputError
 from consilience.repository.description import read_references, write_reference
 from consilience.repository.shelf import Shelf
-from consilience.teachers.given import HasScoredTeachers
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def test_only_the_best_few_are_run(
     assert opened == list(found.matches)[:2]
     assert sorted(opened) == sorted(row.name for row in found)
     assert found.best.name == found[0].name == "low"
-    assert isinstance(found, HasScoredTeachers)
+    assert [name for name, _, _ in found.scored_teachers()] == [row.name for row in found]
     assert "2 of 3 models run" in repr(found)
     assert found.to_frame()["shortlist"].notna().all()
 

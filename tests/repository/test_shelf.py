@@ -1,4 +1,4 @@
-"""Where models lie: a folder, or a URL: in memory, as a bucket is, and ``file://``, which can rename."""
+"""Where models lie: a folder, or a URL: in memory, as a bucket is, and a server, which can rename."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
+from tests.files import folder_server  # noqa: F401  # registers server://
 
 from consilience import CrossTaskDistiller, Repository, Unifier, as_teacher
 from consilience.exceptions import InvalidInputError, StorageError
-from consilience.files.remote import RemotePath
+from consilience.files.storage import StoragePath
 from consilience.repository.shelf import OWN, STALE
-
-fsspec = pytest.importorskip("fsspec")
 
 Open = Callable[[], Repository]
 
 
-@pytest.fixture(params=["local", "memory", "file"])
+@pytest.fixture(params=["local", "memory", "server"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place where nothing is yet."""
     place = tmp_path / "bucket" / "models"
-    return {"local": str(place), "memory": f"memory:/{place}", "file": place.as_uri()}[request.param]
+    return str(place) if request.param == "local" else f"{request.param}:/{place}"
 
 
-behind_url = pytest.mark.parametrize("url", ["memory", "file"], indirect=True)
+behind_url = pytest.mark.parametrize("url", ["memory", "server"], indirect=True)
 
 
 @pytest.fixture
@@ -135,8 +135,8 @@ def test_an_add_that_is_killed_is_not_there_and_swept(
     bucket: Repository, opened: Open, onnx_file: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(RemotePath, "create", lambda *_: sys.exit(9))
-        patched.setattr(RemotePath, "delete", lambda *_: None)  # nobody is left to clean up
+        patched.setattr(StoragePath, "create", lambda *_: sys.exit(9))
+        patched.setattr(StoragePath, "delete", lambda *_: None)  # nobody is left to clean up
         with pytest.raises(SystemExit):
             opened().add(onnx_file, name="killed")
     left = [path for path in files(url) if path.startswith("killed/")]
@@ -278,7 +278,7 @@ def test_a_store_that_loses_what_was_sent_is_noticed(
     opened: Open, onnx_file: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = opened()
-    monkeypatch.setattr(RemotePath, "upload", lambda *_: None)
+    monkeypatch.setattr(StoragePath, "upload", lambda *_: None)
     with pytest.raises(StorageError, match="does not hold what was sent"):
         repository.add(onnx_file, name="lost")
     assert "lost" not in repository

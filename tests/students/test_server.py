@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -13,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,9 +24,11 @@ from scipy.special import softmax
 
 from consilience import Run, SoftLabelClassifier, Unifier, as_teacher, load
 from consilience.exceptions import InvalidInputError
+from consilience.students import server as server_module
 from consilience.students.ngrams import Ngrams
 from consilience.students.server import ModelServer, ServedModel, write_repository
 from consilience.students.verify import verify_model
+from consilience.teachers.inference_protocol import ProtocolError, decode
 
 pytest.importorskip("httpx")
 pytest.importorskip("onnxruntime")
@@ -135,6 +140,31 @@ BAD = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("value", [300, -1])
+def test_whole_numbers_that_do_not_fit_are_refused(value: int) -> None:
+    tensor = {"name": "X", "datatype": "UINT8", "shape": [2], "data": [7, value]}
+    with pytest.raises(ProtocolError, match=rf"'X' as UINT8 with \[{value}\], which it cannot hold"):
+        decode(json.dumps({"inputs": [tensor]}).encode(), None, "inputs")
+
+
+def test_mlserver_finds_its_class(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inside MLServer the module has a class more; here, three modules stand for MLServer."""
+
+    async def uri(settings: Any) -> str:
+        return str(path)
+
+    model = type("MLModel", (), {"name": "zoo", "_settings": None})
+    monkeypatch.setitem(sys.modules, "mlserver", SimpleNamespace(MLModel=model))
+    monkeypatch.setitem(sys.modules, "mlserver.types", SimpleNamespace(InferenceResponse=dict))
+    monkeypatch.setitem(sys.modules, "mlserver.utils", SimpleNamespace(get_model_uri=uri))
+    runtime = runpy.run_path(server_module.__file__)["OnnxRuntime"]()
+    assert asyncio.run(runtime.load())
+    given = {"name": "X", "datatype": "FP64", "shape": [2, 3], "data": X[:2].ravel().tolist()}
+    payload = SimpleNamespace(model_dump_json=lambda exclude_none: json.dumps({"inputs": [given]}))
+    answer = asyncio.run(runtime.predict(payload))
+    assert answer["outputs"][1]["data"] == load(path).predict(X[:2]).tolist()
+
+
 @pytest.mark.parametrize("kind", BAD)
 def test_bad_requests_get_a_sentence(path: Path, kind: str) -> None:
     body, words = BAD[kind]
@@ -148,14 +178,17 @@ def test_other_places_and_limits(path: Path) -> None:
     with serving(path, max_bytes=100) as server:
         assert ask(server, "GET", "/v2/models/other")[0] == 404
         assert ask(server, "GET", "/v2/models/zoo/versions/9")[0] == 404
-        assert ask(server, "GET", "/v2/models/zoo/infer")[0] == 405
+        assert ask(server, "GET", "/v2/models/zoo/infer")[0] == 404
         assert ask(server, "POST", "/v2/models/zoo", b"{}")[0] == 404
         assert ask(server, "POST", "/v2/models/zoo/infer", b" " * 101)[0] == 413
         gzip = {"Content-Encoding": "gzip"}
         assert ask(server, "POST", "/v2/models/zoo/infer", b"x", **gzip)[0] == 415
-        with socket.create_connection(server.server_address[:2], timeout=5) as line:
-            line.sendall(b"POST /v2/models/zoo/infer HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert b" 411 " in line.recv(4000)
+        for request, status in ((b"POST /v2/models/zoo/infer HTTP/1.1", 411), (b"BREW /v2 HTTP/1.1", 501)):
+            with socket.create_connection(server.server_address[:2], timeout=5) as line:
+                line.sendall(request + b"\r\nHost: x\r\n\r\n")
+                answer = line.makefile("rb").read()  # until the server closes the connection
+                assert f" {status} ".encode() in answer
+                assert b'{"error": "' in answer
 
 
 def test_a_port_that_is_taken(path: Path) -> None:

@@ -42,10 +42,10 @@ def replaced(array: np.ndarray, row: int, values: object) -> np.ndarray:
         (
             replaced(LOGITS, 2, [1, np.nan, 2]),
             "auto",
-            "gave nan in row 2 (1 such row). Give finite numbers, or NaN",
+            "cannot be used: its scores have nan in row 2 (1 such row). Give finite numbers, or NaN",
         ),
-        (replaced(LOGITS, 3, [1, -np.inf, 2]), "logits", "gave -inf in row 3 (1 such row)"),
-        (replaced(PROBA, 1, [np.inf, 0, 0]), "probabilities", "gave inf in row 1"),
+        (replaced(LOGITS, 3, [1, -np.inf, 2]), "logits", "have -inf in row 3 (1 such row)"),
+        (replaced(PROBA, 1, [np.inf, 0, 0]), "probabilities", "have inf in row 1"),
         (
             replaced(GOOD, 1, 0.2),
             "auto",

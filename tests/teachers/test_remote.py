@@ -195,6 +195,8 @@ class TestLies:
         sent = {"data": np.full((2, 3), np.nan, "<f4").tobytes(), "size": 24}
 
         def fault(handler: Any, request: Any) -> bool:
+            if request is None:
+                return False
             out = output(parameters={"binary_data_size": sent["size"]})
             del out["data"]
             told = json.dumps({"outputs": [out]}).encode()
@@ -278,7 +280,7 @@ class TestLies:
             ({"name": None}, "name must be a text"),
             (
                 {"inputs": [{**INPUT, "parameters": {"preprocess": '{"size": "big"}'}}]},
-                "has a server whose metadata cannot be used: size='big'",
+                "gave an answer that cannot be used: size='big'",
             ),
             ({"outputs": [{"name": "label", "datatype": "INT64", "shape": [-1]}]}, "gives no scores"),
         ],

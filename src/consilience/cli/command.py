@@ -115,7 +115,7 @@ class Command(click.Command):
         return rest
 
     def spelled(self, name: str, value: str | None) -> str:
-        """Write an argument of the library as the option that it is here; of several, the one with this value."""
+        """Write an argument of the library as the option that it is here: the one that has this value."""
         ctx = click.get_current_context(silent=True)
         given = {} if ctx is None else ctx.params
         known: list[Any] = [one for one in self.params if str(one.name).rpartition("__")[2] == name]

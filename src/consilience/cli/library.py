@@ -48,6 +48,7 @@ _HOMES = {
     "student_name": "students.student",
     "suggest_aliases": "inspect.aliases",
     "take_rows": "_validation",
+    "unknown_classes": "inspect.evaluate",
     "verify_model": "students.verify",
     "warn_of_unused": "inspect.matching",
     "write_aliases": "files.readers",

@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from consilience._validation import check_cost, check_sharpness, take_rows
+from consilience._validation import check_cost, check_epsilon, take_rows
 from consilience.distil.losses import Loss
 from consilience.exceptions import TeacherError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.linear_model import sharpen
 from consilience.kernels.transport.centres import centre_distances, class_means
-from consilience.kernels.transport.sinkhorn import automatic_epsilon
 from consilience.teachers import Observed, Teacher
 from consilience.transport.centres import class_points, cost_by_name
 from consilience.transport.costs import Constant, Embedding, Random, Superclass
@@ -165,8 +164,7 @@ def make_signal(
         raise TeacherError(teacher.name, "abstains on every labelled row; there is nothing to learn from it.")
     costs = _costs(teacher, observed, task, cost, seed)
     M = costs(answered)
-    epsilon = automatic_epsilon(M) if isinstance(loss.epsilon, str) else float(loss.epsilon)
-    check_sharpness(epsilon, M)
+    epsilon = check_epsilon(loss.epsilon, M)
     shift = _shift(proba[answered], task, M, epsilon, loss)
     normalize = bool(getattr(cost, "normalize", True))
     return TeacherSignal(teacher, observed, M, shift, epsilon, costs, normalize, loss)

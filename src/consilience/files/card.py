@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from consilience.exceptions import ConsilienceError, InvalidInputError
 from consilience.files.disk import file_sha256, read_bytes, replacing
-from consilience.files.preprocess import ImagePreprocess, as_preprocess
 from consilience.files.strict_json import (
     LARGEST,
     checked,
@@ -36,6 +35,7 @@ from consilience.files.strict_json import (
     whole,
 )
 from consilience.labels import class_list
+from consilience.rows.images import ImagePreprocess
 from consilience.rows.rows import Rows
 from consilience.rows.tables import (
     as_values,
@@ -146,7 +146,7 @@ READERS = {
     "details": reader("a mapping of names to values", lambda value: isinstance(value, Mapping)),
     "embed": maybe(text(1000, least=1, says="the name of a layer")),
     "feature_names": maybe(listing(text(10_000), MOST_COLUMNS)),
-    "preprocess": maybe(as_preprocess),
+    "preprocess": maybe(ImagePreprocess.from_dict),
 }
 
 

@@ -26,7 +26,7 @@ from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning as NotConverged
 
-from consilience._validation import as_random_state, check_sharpness
+from consilience._validation import as_random_state, check_epsilon
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.held_out import held_out_folds, stratified_folds
@@ -223,8 +223,7 @@ def _transport(case: Case, metric: Transport) -> Floats:
         own = folds == fold
         M = _cost(case, ~own if case.n_folds > 1 else own, metric.normalize)
         if metric.likelihood:
-            epsilon = transport.automatic_epsilon(M) if isinstance(metric.epsilon, str) else metric.epsilon
-            q = p_T[own] @ conditional_plan(M, epsilon)
+            q = p_T[own] @ conditional_plan(M, check_epsilon(metric.epsilon, M))
             log_q[own] = np.log(np.maximum(q, np.finfo(np.float64).tiny))
         else:
             found = sinkhorn(p_T[own], p_S[own], M, metric.epsilon, tol=SINKHORN_TOL)
@@ -418,8 +417,7 @@ def otce_rows(
 ) -> Floats:
     """Return each row's contribution (n,) to `OTCE`; `source` has the codes of S, and their number."""
     distances = np.maximum((S**2).sum(axis=1)[:, None] + (F**2).sum(axis=1) - 2.0 * (S @ F.T), 0.0)
-    epsilon = transport.automatic_epsilon(distances) if metric.epsilon == "auto" else metric.epsilon
-    check_sharpness(epsilon, distances)
+    epsilon = check_epsilon(metric.epsilon, distances)
     ours = np.full(len(F), 1 / len(F))
     solved = transport.solve(mass[None], ours[None], distances, epsilon, OTCE_TOL, OTCE_MAX_ITER)
     message = transport.shortfall(solved.residual, solved.n_iter, OTCE_TOL, OTCE_MAX_ITER)

@@ -230,7 +230,7 @@ def write_reference(shelf: Shelf, X: Any) -> Reference:
     before = [other for other, known in _found(shelf) if known is None or known.kind == made.kind]
     shelf.write(f"{FOLDER}/{name}", data)
     for other in {*before} - {name}:
-        shelf.root.at(f"{FOLDER}/{other}").delete()
+        (shelf.root / FOLDER / other).delete()
     return made
 
 
@@ -248,7 +248,7 @@ def read_references(shelf: Shelf) -> list[Reference]:
 
 def _found(shelf: Shelf) -> Iterator[tuple[str, Reference | None]]:
     """Yield the name of each file of reference rows, and the rows; None where they are damaged."""
-    for entry in shelf.root.at(FOLDER).entries():
+    for entry in (shelf.root / FOLDER).entries():
         name = Path(entry.path.name)
         if name.suffix in _DECODERS:
             known = None

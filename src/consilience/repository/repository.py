@@ -15,8 +15,6 @@ from consilience._validation import check_choice, check_count, n_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, shown, warn
 from consilience.files.card import MAX_BYTES, date_now, jsonable
-from consilience.files.preprocess import ImagePreprocess, as_preprocess
-from consilience.files.remote import RemotePath
 from consilience.files.strict_json import checked, text
 from consilience.labels import class_list, read_labels
 from consilience.rank.rank import rank_teachers
@@ -46,6 +44,7 @@ from consilience.repository.shelf import Shelf, card_file
 from consilience.repository.shortlist import shortlist
 from consilience.repository.signature import misfit, plain_rows
 from consilience.rows import as_rows, rows_that_fit
+from consilience.rows.images import ImagePreprocess
 from consilience.run import Progress, Run, silent
 from consilience.teachers import Teacher, as_teacher
 
@@ -84,7 +83,7 @@ class Repository:
     def folder(self) -> Any:
         """The folder that the models lie in: a Path, or the text of a URL."""
         root = self._shelf.root
-        return str(root) if isinstance(root, RemotePath) else root.path
+        return str(root) if root.local is None else root.local
 
     def add(
         self,
@@ -131,7 +130,7 @@ class Repository:
             checked(key, value, TEXTS[key])
         checked("description", description, text(100_000))
         measured = checked("metrics", {} if metrics is None else jsonable(metrics), METRICS)
-        prepared = None if preprocess is None else as_preprocess(preprocess)
+        prepared = None if preprocess is None else ImagePreprocess.from_dict(preprocess)
         classes = None if classes is None else class_list(classes)
         name = check_name(name_of(model) if name is None else name)
         folder = folder_of(name)
@@ -211,7 +210,7 @@ class Repository:
     def _read(self, name: object) -> ModelEntry | str:
         """Return a model, or why its card cannot be used; raise where there is none of that name."""
         folder = folder_of(name) if isinstance(name, str) else ""
-        if is_folder(folder) and (card := self._shelf.root.at(card_file(folder))).about() is not None:
+        if is_folder(folder) and (card := (self._shelf.root / card_file(folder))).about() is not None:
             return read_entry(card.read(MAX_BYTES), folder)
         names = self.list().names
         listing = f"it has {shorten(names)}" if names else "it is empty"
@@ -415,7 +414,7 @@ class Repository:
         folder = folder_of(name) if isinstance(name, str) else ""
         if not is_folder(folder):
             return False
-        card = self._shelf.root.at(card_file(folder)).read(MAX_BYTES)
+        card = (self._shelf.root / card_file(folder)).read(MAX_BYTES)
         return isinstance(read_entry(card, folder), ModelEntry)
 
     def __repr__(self) -> str:

@@ -19,10 +19,10 @@ from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import Card, CardOutput, card_bytes, card_path, find_card, find_folder_card
 from consilience.files.disk import file_sha256, opened, replacing
 from consilience.files.export import finish, sklearn_to_onnx, write_model
-from consilience.files.preprocess import ImagePreprocess
 from consilience.files.storage import local_path
 from consilience.repository.entry import KEY, ModelEntry, ModelFile, inside
 from consilience.repository.signature import plain_rows
+from consilience.rows.images import ImagePreprocess
 from consilience.rows.tables import column_names, columns_of, is_instance_of, is_numeric, is_table, kind_of
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.folders import PICKLES, list_files

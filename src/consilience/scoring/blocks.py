@@ -281,7 +281,7 @@ class Asked:
             _, first, which = np.unique(digests[missing], axis=0, return_index=True, return_inverse=True)
             asked_for = missing[first[which.ravel()]]
             wanted = np.unique(asked_for)
-        pace = Pace(self._run.rows_per_call, FIRST if self.teacher.settled else SETTLE)
+        pace = Pace(self._run.rows_per_call, SETTLE if self.teacher.output is None else FIRST)
         batches, done = _batches(block, wanted, pace), count - len(missing)
         if done:
             progress("scoring", done, count)
@@ -327,7 +327,7 @@ def ask_all(
 
 def settle(teacher: Teacher, rows: Rows, run: Run) -> None:
     """Decide from the first rows how to read a teacher's scores, unless that is known."""
-    if not teacher.settled and len(rows):
+    if teacher.output is None and len(rows):
         teacher.predict_logits(take_rows(rows.head, slice(0, min(SETTLE, run.rows_per_call))))
 
 

@@ -248,7 +248,7 @@ class Shelf:
         if self._remote:  # files are copied here once, and read and written as if they were here
             copies = tempfile.TemporaryDirectory(prefix="consilience-")
             weakref.finalize(self, copies.cleanup)
-            self._folder = StoragePath(Path(copies.name))
+            self._folder = storage_path(copies.name)
         self._files = dict[str, Kind]()  # what is in the index
         self._counts = dict[str, int]()  # how many rows of each
         self._runs = list[tuple[NDArray[np.uint64], NDArray[np.uint64]]]()  # sorted halves, and places
@@ -350,7 +350,8 @@ class Shelf:
                 about.write(self._teacher[:MOST_NAME].encode(errors="replace"))
         width = "" if kind.width is None else f"-{kind.width}"
         name = f"{kind.n_classes}{width}-{secrets.token_hex(8)}.rows"
-        file = (self._folder.path / name).open("ab", buffering=0)
+        path: Any = (self._folder / name).local
+        file: BinaryIO = path.open("ab", buffering=0)
         weakref.finalize(self, file.close)
         self._store.used.add(self._home / name)
         return file, name

@@ -21,7 +21,6 @@ from consilience.rows.targets import (
     BUFFER_SHARE,
     SAMPLED,
     Epochs,
-    HeldOut,
     TargetRows,
     in_random_order,
     look_at,
@@ -79,7 +78,7 @@ def plan_training(
         some = prepared(look.sample[0], student.preprocess)
         held = None if look.measured is None else prepared(look.measured[0], student.preprocess)
     except InvalidInputError:
-        for block in sorted(look.held_out.rows):  # find the block, to tell which row it is
+        for block in rows.numbers:  # find the block, to tell which row it is
             _tensor_of(rows, block, rows.read(block)[0], student.preprocess)
         raise
     weighted = look.sample[2] is not None
@@ -87,9 +86,9 @@ def plan_training(
     if look.measured is not None and held is not None:
         _, targets, weights = look.measured
         measured = held.to(some.dtype), weighted_targets(targets, weights, weighted)
-    share = rows if workers == 1 else rows.share(place, workers)
-    blocks = Blocks(share, student.preprocess, some, look.held_out, weighted)
-    n_train = rows.n_rows - look.n_held_out
+    share = look.rest if workers == 1 else look.rest.share(place, workers)
+    blocks = Blocks(share, student.preprocess, some, weighted)
+    n_train = look.rest.n_rows
     epochs = Epochs.of(n_train, student.max_iter or EPOCHS, limited=student.max_iter is None)
     row_bytes = some.dtype.itemsize * math.prod(some.shape[1:]) + 4 * rows.n_columns
     room = max(2 * student.batch_size, int(BUFFER_SHARE * memory / workers / row_bytes))
@@ -105,7 +104,7 @@ def plan_training(
 
 
 class Blocks(Dataset[Pair]):
-    """The blocks of rows as tensors, without held-out rows. A row's weight becomes part of its targets.
+    """The blocks of rows as tensors. A row's weight becomes part of its targets.
 
     Parameters
     ----------
@@ -114,15 +113,12 @@ class Blocks(Dataset[Pair]):
         Applied to the rows of a block.
     like : (n, ...) tensor
         Rows that show the type.
-    held_out : HeldOut
     weighted : bool
         Whether rows have weights.
     """
 
-    def __init__(
-        self, rows: TargetRows, preprocess: Preprocess | None, like: Tensor, held_out: HeldOut, weighted: bool
-    ) -> None:
-        self.rows, self.preprocess, self.held_out, self.weighted = rows, preprocess, held_out, weighted
+    def __init__(self, rows: TargetRows, preprocess: Preprocess | None, like: Tensor, weighted: bool) -> None:
+        self.rows, self.preprocess, self.weighted = rows, preprocess, weighted
         self.dtype, self.shape = like.dtype, tuple(like.shape[1:])
 
     def __getitem__(self, block: int) -> Pair:
@@ -141,8 +137,7 @@ class Blocks(Dataset[Pair]):
                 f"Block {block} has numbers with a fraction, and blocks before have whole numbers only. "
                 "Give all of X one type."
             )
-        found, rest = found.to(self.dtype), self.held_out.rest(block, len(goals))
-        return (found, goals) if rest is None else (found[rest], goals[rest])
+        return found.to(self.dtype), goals
 
 
 class ShuffledBatches:
@@ -249,7 +244,9 @@ def _tensor_of(rows: TargetRows, block: int, X: Any, preprocess: Preprocess | No
     try:
         return prepared(X, preprocess)
     except InvalidInputError as error:
-        raise (error if error.row is None else error.changed(row=rows.row_number(block, error.row))) from None
+        if error.row is None:
+            raise
+        raise error.changed(row=rows.row_number(rows.places(block)[error.row])) from None
 
 
 def weighted_targets(targets: Any, weights: Any, weighted: bool) -> Tensor:

@@ -14,7 +14,7 @@ from consilience._optional import installed
 from consilience._validation import check_choice, take_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
-from consilience.files.preprocess import ImagePreprocess
+from consilience.rows.images import ImagePreprocess
 from consilience.rows.tables import differ_in_size, has_missing, is_instance_of, is_numeric, is_table, quoted
 from consilience.run import Run
 from consilience.scoring import engine_options

@@ -12,7 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from consilience._validation import as_numbers, as_random_state, check_count, check_fitted, check_number
+from consilience._validation import (
+    as_random_state,
+    check_count,
+    check_fitted,
+    check_number,
+    check_weights,
+)
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.files.card import find_card
 from consilience.files.ngram_model import (
@@ -87,7 +93,7 @@ class Ngrams(ClassifierMixin, Student, NgramsOptions, BaseEstimator):
         classes, Q = read_soft_labels(y, None)
         if len(Q) != len(texts):
             raise InvalidInputError(f"y has {len(Q)} rows and X has {len(texts)} texts.")
-        weights = _check_weights(sample_weight, len(texts))
+        weights = check_weights("sample_weight", sample_weight, len(texts))
         used = ~np.isnan(Q[:, 0]) & (weights > 0)
         rows = TargetRows(as_rows(texts), Q, None if sample_weight is None else weights, used)
         self.learn(rows, np.ones(len(classes)))
@@ -303,18 +309,3 @@ def _row_scale(rows: TargetRows, seed: int) -> float:
     if not weights.any():
         raise InvalidInputError("X has no texts with a weight above 0; give some to learn from.")
     return float(np.count_nonzero(weights) / weights.sum(dtype=np.float64))
-
-
-def _check_weights(values: ArrayLike | None, count: int) -> Floats:
-    """Return weights (count,), or ones if none are given; raise if they are wrong."""
-    if values is None:
-        return np.ones(count)
-    expected = f"expected ({count},), numbers of at least 0"
-    weights = as_numbers("sample_weight", values, expected).astype(np.float64)
-    if weights.shape != (count,):
-        raise InvalidInputError(f"sample_weight has shape {weights.shape}; {expected}.")
-    wrong = ~((weights >= 0) & np.isfinite(weights))
-    if wrong.any():
-        place = int(np.flatnonzero(wrong)[0])
-        raise InvalidInputError(f"sample_weight has {weights[place]} at position {place}; {expected}.")
-    return weights

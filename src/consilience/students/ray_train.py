@@ -78,9 +78,7 @@ def learn_on_ray(
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False
         )
-        keeper = ray.remote(num_cpus=0, scheduling_strategy=here)(Keeper).remote(
-            None if folder is None else folder.absolute()
-        )
+        keeper = ray.remote(num_cpus=0, scheduling_strategy=here)(Keeper).remote(folder)
         sent = rows.sent(lambda source: sent_to_ray(ray, source))
         made: dict[str, Any] = {
             "n_classes": n_classes,

@@ -71,7 +71,7 @@ class Function(Adapter):
         super().__init__(title, own_or_given(None, classes, title, what="a function"), options)
         self._function, self.n_jobs = function, options.n_jobs
         ensure(
-            self.n_jobs == 1 or self.settled,
+            self.n_jobs == 1 or self.output is not None,
             title,
             "has n_jobs above 1, so no first batch can show what the scores are. Give {remedy}, too.",
             remedy="output",

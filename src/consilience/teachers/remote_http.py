@@ -70,21 +70,17 @@ class Channel:
         if variable is None:
             return ""
         token = os.environ.get(variable, "").strip()
-        ensure(token, self._name, f"needs a token, and the variable {variable} is empty or not set.")
-        ensure(
-            token.isascii() and token.isprintable() and " " not in token,
-            self._name,
-            f"needs a token, and that in {variable} has unfit characters.",
-        )
+        fit = token.isascii() and token.isprintable() and " " not in token
+        problem = "has unfit characters" if token else "is empty or not set"
+        ensure(token and fit, self._name, f"needs a token, and the variable {variable} {problem}.")
         return token
 
     def masked(self, text: str) -> str:
         """Return a server's words without the token and the host, which some servers repeat."""
-        text = text.replace(self._token() or "\0", "***")
         parts = urlsplit(self._url)
-        for host in (parts.netloc, parts.hostname or ""):
-            text = re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "***", text, flags=re.IGNORECASE)
-        return text
+        hosts = "|".join(map(re.escape, (parts.netloc, parts.hostname or "")))
+        text = text.replace(self._token() or "\0", "***")
+        return re.sub(rf"(?<![\w.-])(?:{hosts})(?![\w-])", "***", text, flags=re.IGNORECASE)
 
     def _trust(self) -> ssl.SSLContext:
         """Return the certificates to trust."""
@@ -177,16 +173,16 @@ class Channel:
                 "time: batch_size=",
                 late=True,
             ) from None
-        except httpx.ConnectError as error:
-            advice = "Give Remote(ca_file=...) if it is signed by your own authority."
+        except httpx.TransportError as error:
             ensure(
                 "CERTIFICATE" not in str(error),
                 self._name,
-                f"has a server whose certificate is not trusted. {advice}",
+                "has a server whose certificate is not trusted. Give Remote(ca_file=...) if it is signed by "
+                "your own authority.",
             )
-            raise _Fleeting("has a server that cannot be reached") from None
-        except httpx.TransportError:
-            raise _Fleeting("has a server that closed the connection before its answer ended") from None
+            lost = "closed the connection before its answer ended"
+            problem = "cannot be reached" if isinstance(error, httpx.ConnectError) else lost
+            raise _Fleeting(f"has a server that {problem}") from None
 
     async def _read(self, response: Any) -> bytes:
         """Return the body, and stop as soon as it is too long."""
@@ -195,46 +191,44 @@ class Channel:
             self._name,
             "has a server that sends compressed answers though none were asked for.",
         )
-        most = parse_size("max_bytes", self._limits.max_bytes)
-        problem = (
-            f"has a server whose answer is longer than {size_text(most)}. Ask for fewer rows at a time "
-            "(batch_size=), or raise Remote(max_bytes=...)."
-        )
-        promised = response.headers.get("Content-Length", "0")
-        ensure(not promised.isdecimal() or int(promised[:20]) <= most, self._name, problem)
-        body = bytearray()
+        most, body = parse_size("max_bytes", self._limits.max_bytes), bytearray()
         async for part in response.aiter_raw():
-            ensure(len(body) + len(part) <= most, self._name, problem)
             body += part
+            ensure(
+                len(body) <= most,
+                self._name,
+                f"has a server whose answer is longer than {size_text(most)}. Ask for fewer rows at a time "
+                "(batch_size=), or raise Remote(max_bytes=...).",
+            )
         return bytes(body)
 
     def _judge(self, response: Any, body: bytes) -> None:
         """Raise unless an answer is one."""
         status, token = response.status_code, self._token()
-        words = visible(self.masked(" ".join(body[:2000].decode("utf-8", "replace").split())))[:200]
-        told = f"{status} ({words})" if words else str(status)
-        problem = f"has a server that answers {told}."
         if status == 200:
-            if len(token) < _SHORTEST_TOKEN or token.encode() not in body:
-                return
-            problem = (
+            ensure(
+                len(token) < _SHORTEST_TOKEN or token.encode() not in body,
+                self._name,
                 "has a server that repeats the token in its answer, so it could end up in a file. Nothing of "
-                "the answer is used. Tell its owner, and get another token."
+                "the answer is used. Tell its owner, and get another token.",
             )
-        elif status == 429 or (status >= 500 and status not in _NEVER_LATER):
+            return
+        words = visible(self.masked(" ".join(body[:2000].decode("utf-8", "replace").split())))[:200]
+        problem = f"has a server that answers {status} ({words})".removesuffix(" ()")
+        if status == 429 or (status >= 500 and status not in _NEVER_LATER):
             asked = response.headers.get("Retry-After", "").strip()[:9]
-            raise _Fleeting(problem.rstrip("."), float(asked) if asked.isdecimal() else None)
-        elif 300 <= status < 400:
+            raise _Fleeting(problem, float(asked) if asked.isdecimal() else None)
+        if 300 <= status < 400:
             problem = (
                 f"has a server that answers {status} and points elsewhere. Redirects are not followed: give "
-                "the address of the model itself."
+                "the address of the model itself"
             )
         elif status in (401, 403):
             problem = (
                 f"is refused by its server ({status}). Name the variable that holds its token: "
-                "Remote(token_env=...)."
+                "Remote(token_env=...)"
             )
-        raise TeacherError(self._name, problem)
+        raise TeacherError(self._name, f"{problem}.")
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import require
-from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError
 from consilience.options import anything, option, takes
 from consilience.teachers.base import Adapter, ModelOptions, Teacher, own_or_given, teacher_name
@@ -52,7 +51,7 @@ class Torch(Adapter):
         check_layer(module, options.embed, shown)
         with in_the_name_of(shown, "cannot run: "):
             check_device(options.device)
-        super().__init__(shown, found, options, output="logits" if options.output == "auto" else None)
+        super().__init__(shown, found, options, output="logits")
         self._module, self._batch_size, self._device = module, options.batch_size, options.device
 
     def _run(self, X: Any, rows: int, features: bool) -> tuple[Any, Any]:
@@ -142,11 +141,6 @@ class Torch(Adapter):
         if not heads and self._embed is None:
             heads = _heads(self._module, len(self.classes))
         return heads[0].weight.detach().cpu().float().numpy() if len(heads) == 1 else None
-
-    def find_head(self, X: Any) -> None:
-        """Run one row if only a pass shows the head, as when outputs came from a store."""
-        if self.class_weights is None and self._embeddable() and n_rows(X):
-            self.observe(X[:1])
 
     def _model_fingerprint(self) -> str | None:
         return fingerprint_of(self._module)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from consilience._validation import as_random_state, n_rows
+from consilience._validation import as_random_state, n_rows, take_rows
 from consilience._words import shorten
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError, warn
 from consilience.kernels.transport.centres import centre_distances, class_means, unit_rows
@@ -237,7 +237,8 @@ def _means(points: NDArray[Any], names: NDArray[Any], codes: NDArray[np.intp]) -
 
 def layer_weights(teacher: Teacher, X: Any) -> NDArray[Any] | None:
     """Return the weights (k, d) of a teacher's last layer, or None."""
-    teacher.find_head(X)
+    if teacher.class_weights is None and teacher.batched and n_rows(X):
+        teacher.observe(take_rows(X, slice(0, 1)))  # some networks show it only when they run
     return teacher.class_weights
 
 
