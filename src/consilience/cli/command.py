@@ -17,7 +17,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,7 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line. Extra arguments are explained: the shell may have made them of a pattern."""
         log = current()
-        log.command, log.spell = self.name, self.spelled
+        log.command, log.spell = self.name, partial(self.spelled, ctx.params)
         # a mistake in another option is found before --log is read; its sentence is a line of JSON, too
         log.is_json = ("--log", "json") in pairwise(args) or "--log=json" in args
         rest = super().parse_args(ctx, args)
@@ -114,10 +114,8 @@ class Command(click.Command):
             )
         return rest
 
-    def spelled(self, name: str, value: str | None) -> str:
+    def spelled(self, given: Mapping[str, Any], name: str, value: str | None) -> str:
         """Write an argument of the library as the option that it is here: the one that has this value."""
-        ctx = click.get_current_context(silent=True)
-        given = {} if ctx is None else ctx.params
         known: list[Any] = [one for one in self.params if str(one.name).rpartition("__")[2] == name]
         for one in sorted(known, key=lambda one: shown(given.get(one.name)) != value)[:1]:
             if getattr(one, "is_flag", False):
@@ -179,7 +177,8 @@ class Command(click.Command):
             if given.get(name) and lacking:
                 raise InvalidInputError(f"{flags[name]} needs {lacking[0]}. Give both, or neither.")
         checks = {key: self.options[key].check for key in given}
-        rows, models = [], []
+        rows: list[Path] = []
+        models: list[Path] = []
         for key, check in checks.items():
             if check.read is Path and not isinstance(check, Target):
                 (models if key in _MODELS else rows).extend(given[key] if check.many else [given[key]])
@@ -198,15 +197,16 @@ def _given(ctx: click.Context, *sources: ParameterSource) -> dict[str, Any]:
     }
 
 
-def _use_recipe(ctx: click.Context, option: Any, file: Path | None) -> None:
+def _use_recipe(ctx: click.Context, option: Any, file: Path | None) -> Path | None:
     """Take the values of a recipe as defaults."""
-    if file is not None:
-        ctx.default_map = recipe.read_recipe(file, ctx)
+    ctx.default_map = {} if file is None else recipe.read_recipe(file, ctx)
+    return file
 
 
-def _use_format(ctx: click.Context, option: Any, chosen: str | None) -> None:
+def _use_format(ctx: click.Context, option: Any, chosen: str | None) -> str | None:
     """Choose how the log is written."""
     current().is_json = chosen == "json"
+    return chosen
 
 
 class Commands(click.Group):

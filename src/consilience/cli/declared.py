@@ -42,7 +42,7 @@ def flag_of(key: str, option: Option) -> str:
     return option.flags[0] if option.flags else f"--{key.rpartition('__')[2].replace('_', '-')}"
 
 
-class Declared(click.ParamType):
+class Declared(click.ParamType[Any]):
     """The type of a declared option: a text is read, and the value is checked."""
 
     name = "declared"

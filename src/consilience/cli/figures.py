@@ -33,7 +33,7 @@ def draw_demo(view: Mapping[str, Any], target: Path) -> None:
         if not shown:
             continue
         axes.hlines(rows, alone, values, color=colour, alpha=0.35, linewidth=2)
-        axes.scatter(values, rows, 62, colour, marker, edgecolor="white", label=label, zorder=3)
+        axes.scatter(values, rows, s=62, c=colour, marker=marker, edgecolor="white", label=label, zorder=3)
         for value, row in zip(values, rows, strict=True):
             axes.text(value + 0.8, row, f"{value:.1f}", va="center", fontsize=9)
     axes.axvline(supervised, color="black", linestyle="--")

@@ -122,7 +122,7 @@ def compare(
         "A method to compare. Repeat.",
         default=("auto", "ranks", "mf-lf", "ce", "sd"),
     ),
-    smoothing: Any = SMOOTHING,
+    settings: Any = SMOOTHING,
     quick: bool = option(flag(), "Vary only the method and balancing.", default=False),
     student: str | None = option(
         STUDENT, "What learns; by default logistic, the cheapest, and for texts ngrams.", default=None
@@ -142,7 +142,7 @@ def compare(
         consilience compare --teacher birds.onnx --teacher pets.npz --data X.npy
         consilience compare -t birds.onnx -t pets.npz --data X.npy --labels y.npy --quick
     """
-    teachers = open_teachers(teacher, classes, **smoothing)
+    teachers = open_teachers(teacher, classes, **settings)
     X = read_rows(data, teachers, run, drop)
     unifier = library.Unifier(
         teachers, aliases=library.read_aliases(aliases), disconnected="ignore", random_state=random_state

@@ -49,7 +49,7 @@ _OUT = "a model of texts as .npz."
 def unify(
     teacher: list[Path] = TEACHERS,
     data: Path = DATA,
-    smoothing: Any = SMOOTHING,
+    settings: Any = SMOOTHING,
     out: Path | None = option(target(".onnx", ".npz"), f"Write the unified model here; {_OUT}", default=None),
     soft_labels: Path | None = option(
         target(".npy", ".npz"),
@@ -83,7 +83,7 @@ def unify(
         )
     if soft_labels is not None and getattr(options.get("student"), "train", "") == "backprop":
         raise InvalidInputError("--train backprop estimates no soft labels. Drop --soft-labels.")
-    teachers = open_teachers(teacher, classes, **smoothing)
+    teachers = open_teachers(teacher, classes, **settings)
     X = read_rows(data, teachers, run, drop)
     y = read_labels(labels, X)
     unifier = library.Unifier(
