@@ -157,7 +157,7 @@ def test_a_file_of_scores_that_changes_is_named_by_its_teacher(tmp_path: Path) -
     blocks = score_blocks([teacher], ONE, HeldRows(X))
     next(blocks)
     np.save(tmp_path / "z.npy", Z[:100])
-    with pytest.raises(TeacherError, match=r"'outer' \(1 of 1\) cannot be read from .*z.npy: it now holds"):
+    with pytest.raises(TeacherError, match=r"'outer' \(1 of 1\) cannot be used: .*z.npy .* it now holds"):
         next(blocks)
 
 

@@ -121,10 +121,9 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
         few, places = _sample(rows, labels, run)
         student = self._make_student(few, loss, run)
         student.check_memory(rows, len(labels.classes), run)
-        as_seen = self._read_rows(student, few)
+        as_seen = self._read_rows(student, few, encoder_of(labels.classes))
         codes = labels.codes if places is None else labels.codes[places]
         task = Task(few, labels.classes, codes, as_seen(few))
-        student.encode_validation(encoder_of(task.classes))
         labels_only = isinstance(loss, LabelsOnly) or self.teacher_weight == 0
         seconds: dict[str, float] = {}
         with timed(seconds, "observing"):
@@ -211,9 +210,6 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
         if len(failures) == len(teachers):
             raise failures[0].at(0, len(teachers)) from failures[0].__cause__
         return examined
-
-    def student_temperature(self) -> float:
-        return 1.0
 
     def origin(self) -> Origin:
         loss = self.resolved("loss")

@@ -23,7 +23,7 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.transport.centres import centre_distances, class_means
 from consilience.rows import Rows, new_array
 from consilience.rows.targets import ROW_VISITS, TargetRows
-from consilience.run import Run, part_of
+from consilience.run import Run
 from consilience.scoring.blocks import Asked, digests_of, placed
 from consilience.scoring.store import as_store
 from consilience.teachers import Observed, Teacher
@@ -292,13 +292,8 @@ def train(
     learnt = TargetRows(rows, goals, None, used, as_seen)
     if not own:
         student.set_params(**training_options(learnt.n_rows))
-    student.learn(
-        learnt,
-        run=run,
-        key=digest.hexdigest(),
-        n_classes=targets.n_classes,
-        criterion=targets.criterion(float((codes >= 0).sum() / learnt.n_rows)),
-    )
+    criterion = targets.criterion(float((codes >= 0).sum() / learnt.n_rows))
+    student.learn_loss(learnt, targets.n_classes, criterion, run=run, key=digest.hexdigest())
 
 
 def training_options(rows: int) -> dict[str, Any]:
@@ -327,13 +322,13 @@ def _answers(
             yield part, {place: observed.take(part) for place, observed in known.items()}
         return
     store, asked = as_store(run.cache, run.cache_limit), dict[int, Asked]()
+    tell = run.counter("scoring", len(known) * len(rows))
     for place in sorted(known):
         with placed(place, len(teachers)):
             asked[place] = Asked(teachers[place], rows, run, store, embeddings=True)
     for block in rows.blocks():
         said, digests = dict[int, Observed](), digests_of(block, [*asked.values()])
-        report = part_of(run.report, block.number, rows.n_blocks)
-        for i, (place, one) in enumerate(asked.items()):
+        for place, one in asked.items():
             with placed(place, len(teachers)):
-                said[place] = one.observe(block, digests, part_of(report, i, len(asked)))
+                said[place] = one.observe(block, digests, tell)
         yield block.rows, said
