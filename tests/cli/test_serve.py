@@ -243,7 +243,7 @@ def test_kept_columns_of_parquet_keep_their_type(folder: Path, tmp_path: Path) -
 
 BAD = {
     "extra column": ("unified.onnx", "rows.csv", "p.csv", (), "has the unknown column 'id'"),
-    "no such column": ("unified.onnx", "rows.csv", "p.csv", ("--keep", "key"), "--keep names 'key'"),
+    "no such column": ("unified.onnx", "rows.csv", "p.csv", ("--keep", "key"), "--keep 'key' is unknown"),
     "kept without names": ("unified.onnx", "bare.csv", "p.csv", ("--keep", "0"), "needs names of columns"),
     "kept in npy": ("unified.onnx", "rows.csv", "p.npy", ("--keep", "id"), "not to 'p.npy'"),
     "missing column": ("unified.onnx", "y.csv", "p.csv", (), "lacks the columns 'age', 'ward', 'day'"),

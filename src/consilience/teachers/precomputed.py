@@ -16,7 +16,8 @@ from consilience._validation import n_rows
 from consilience._words import shorten
 from consilience.exceptions import ConsilienceWarning, warn
 from consilience.files.arrays import NpyFile, open_npy, open_npz
-from consilience.files.card import Card, data_hash, rows_sha256
+from consilience.files.card import Card
+from consilience.files.made import data_hash, rows_sha256
 from consilience.labels import read_labels
 from consilience.options import number, option, takes
 from consilience.teachers.base import (
