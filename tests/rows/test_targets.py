@@ -181,7 +181,7 @@ def test_students_learn_sorted_rows_as_well(kind: str) -> None:
             torch_student = pytest.importorskip("consilience.students").Network
             criterion = pytest.importorskip("consilience.nn").SoftCrossEntropy()
             student = torch_student(max_iter=3, lr=0.01, patience=None, random_state=0)
-            student.learn(given, n_classes=L, criterion=criterion, run=Run(memory=memory))
+            student.learn_loss(given, L, criterion, run=Run(memory=memory))
             scores = student.predict_logits(X)
         else:
             student = Classifier(MLPClassifier((16,), max_iter=3, learning_rate_init=0.01), random_state=0)

@@ -19,7 +19,7 @@ from consilience.rows import HeldRows, Rows, targets  # noqa: E402
 from consilience.rows.targets import Epochs, TargetRows  # noqa: E402
 from consilience.run import Run  # noqa: E402
 from consilience.students import Network  # noqa: E402
-from consilience.students.batches import Blocks, ShuffledBatches, weighted_targets  # noqa: E402
+from consilience.students.batches import Blocks, ShuffledBatches  # noqa: E402
 
 L = 3
 CENTRES = 2.5 * np.random.default_rng(5).normal(size=(L, 4))
@@ -36,14 +36,14 @@ def fit(rows: Any, memory: int = 2**24, criterion: Any = None, **options: Any) -
     options = {"max_iter": 5, "lr": 0.01, "random_state": 0, **options}
     criterion = criterion or SoftCrossEntropy()
     student = Network(options.pop("module", None), **options)
-    return student.learn(rows, n_classes=L, criterion=criterion, run=Run(memory=memory))
+    return student.learn_loss(rows, L, criterion, run=Run(memory=memory))
 
 
 def served(n: int, capacity: int, *, parts: int = 1, batch_size: int = 8, **options: Any) -> Any:
     """Batches of rows that are their own number, in blocks of 10."""
     numbers = np.arange(n, dtype=np.float32)[:, None]
     rows = target_rows(numbers, 2 * numbers, block_rows=10)
-    blocks = Blocks(rows, None, torch.zeros(1, 1), False)
+    blocks = Blocks(rows, None, torch.zeros(1, 1))
     options = {"num_workers": 0, "seed": 0, **options}
     return ShuffledBatches(
         blocks, Epochs(n, parts, parts), batch_size=batch_size, capacity=capacity, **options
@@ -94,7 +94,7 @@ def test_epochs_are_parts_of_long_passes(monkeypatch: pytest.MonkeyPatch) -> Non
     seen: list[Any] = []
     student = Network(max_iter=2, patience=None, lr=0.01, random_state=0)
     run = Run(progress=lambda *call: seen.append(call))
-    student.learn(target_rows(X, Q), n_classes=L, criterion=SoftCrossEntropy(), run=run)
+    student.learn_loss(target_rows(X, Q), L, SoftCrossEntropy(), run=run)
     assert seen == [("training", i + 1, 8) for i in range(8)]
     assert student.n_iter_ == 8
     assert "valid_loss" in student.history_[0]
@@ -133,8 +133,6 @@ def test_weights_of_rows_count() -> None:
     rows = target_rows(X, wrong, weights, block_rows=64)
     student = fit(rows, criterion=SoftCrossEntropy(weighted=True), max_iter=15)
     assert (student.predict_logits(X).argmax(axis=1) == y).mean() > 0.9
-    with pytest.raises(InvalidInputError, match="Some blocks have row weights"):
-        weighted_targets(Q, weights, False)
 
 
 def test_validation_preprocess_and_precision() -> None:

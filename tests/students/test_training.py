@@ -254,10 +254,10 @@ def fit_by_epochs(
 
     student = Network(**{"max_iter": 6, "random_state": 0, "lr": 0.01, **options})
     try:
-        student.learn(
+        student.learn_loss(
             target_rows(X, np.eye(3)[y], block_rows=64),
-            n_classes=3,
-            criterion=SoftCrossEntropy(),
+            3,
+            SoftCrossEntropy(),
             run=Run(memory=2**14, progress=progress, cache=folder),  # a buffer of some of the rows
             key=key,
         )

@@ -81,13 +81,11 @@ def plan_training(
         for block in rows.numbers:  # find the block, to tell which row it is
             _tensor_of(rows, block, rows.read(block)[0], student.preprocess)
         raise
-    weighted = look.sample[2] is not None
     measured = None
     if look.measured is not None and held is not None:
-        _, targets, weights = look.measured
-        measured = held.to(some.dtype), weighted_targets(targets, weights, weighted)
+        measured = held.to(some.dtype), weighted_targets(*look.measured[1:])
     share = look.rest if workers == 1 else look.rest.share(place, workers)
-    blocks = Blocks(share, student.preprocess, some, weighted)
+    blocks = Blocks(share, student.preprocess, some)
     n_train = look.rest.n_rows
     epochs = Epochs.of(n_train, student.max_iter or EPOCHS, limited=student.max_iter is None)
     row_bytes = some.dtype.itemsize * math.prod(some.shape[1:]) + 4 * rows.n_columns
@@ -113,17 +111,15 @@ class Blocks(Dataset[Pair]):
         Applied to the rows of a block.
     like : (n, ...) tensor
         Rows that show the type.
-    weighted : bool
-        Whether rows have weights.
     """
 
-    def __init__(self, rows: TargetRows, preprocess: Preprocess | None, like: Tensor, weighted: bool) -> None:
-        self.rows, self.preprocess, self.weighted = rows, preprocess, weighted
+    def __init__(self, rows: TargetRows, preprocess: Preprocess | None, like: Tensor) -> None:
+        self.rows, self.preprocess = rows, preprocess
         self.dtype, self.shape = like.dtype, tuple(like.shape[1:])
 
     def __getitem__(self, block: int) -> Pair:
         X, targets, weights = self.rows.read(block)
-        goals = weighted_targets(targets, weights, self.weighted)
+        goals = weighted_targets(targets, weights)
         if not len(goals):
             return torch.empty((0, *self.shape), dtype=self.dtype), goals
         found = _tensor_of(self.rows, block, X, self.preprocess)
@@ -249,10 +245,8 @@ def _tensor_of(rows: TargetRows, block: int, X: Any, preprocess: Preprocess | No
         raise error.changed(row=rows.row_number(rows.places(block)[error.row])) from None
 
 
-def weighted_targets(targets: Any, weights: Any, weighted: bool) -> Tensor:
+def weighted_targets(targets: Any, weights: Any) -> Tensor:
     """Return targets (b, k) times the weights (b,) of rows, if rows have weights, as a tensor."""
-    if weights is not None and not weighted:
-        raise InvalidInputError("Some blocks have row weights and others have none; give them for all rows.")
     if weights is not None:
         targets = targets * weights[:, None]
     return torch.from_numpy(np.require(targets, dtype=np.float32, requirements=["C", "W"]))

@@ -15,7 +15,8 @@ from scipy.special import softmax
 from consilience._validation import check_choice, check_count, take_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
-from consilience.files.card import Card, find_card, read_made
+from consilience.files.card import Card, find_card
+from consilience.files.made import read_made
 from consilience.files.ngram_model import is_text_model
 from consilience.files.readers import column_titles, writing
 from consilience.kernels.arrays import Floats
