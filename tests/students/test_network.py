@@ -343,7 +343,7 @@ def test_columns_of_a_table_are_put_in_order() -> None:
         ((X_val, y_val[:3]), "50 rows and 3 labels"),
         ((X_val[:, :2], y_val), r"rows of validation have shape \(50, 2\)"),
         ((X_val, y_val + 1), "the label 3; expected 0 to 2"),
-        ((X_val, y_val - 3), "no row with a label"),
+        ((X_val, 0 * y_val - 1), "no row with a label"),
         ((X_val, y_val * 1.0), "expected .n,. whole numbers from 0 to 2"),
     ],
 )

@@ -57,7 +57,7 @@ def student(module: Any = None, **options: Any) -> Network:
 
 def on_ray(learner: Network, rows: TargetRows | None = None, *, workers: int = 2) -> Network:
     run = Run(engine="ray", engine_options={"train_workers": workers, "timeout": 300})
-    return learner.learn(rows or rows_of(), n_classes=2, criterion=SoftCrossEntropy(), run=run)
+    return learner.learn_loss(rows or rows_of(), 2, SoftCrossEntropy(), run=run)
 
 
 class Mortal(torch.nn.Module):

@@ -172,23 +172,6 @@ def test_a_worse_refit_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "collision"])
-def test_what_a_student_that_learns_soft_labels_gets(loss: Any) -> None:
-    given: dict[str, Any] = {}
-
-    class Careless(LogisticRegression):
-        def fit_soft_labels(self, X: Any, Q: Any, **options: Any) -> None:  # and returns nothing
-            given.update(options)
-            self.fit(X, Q.argmax(axis=1))
-
-    X, Q = np.array([[0.0], [1.0], [2.0]]), np.array([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]])
-    student = learnt(Classifier(Careless(), loss=loss), X, Q, np.array([1.0, 2.0]), np.array([3.0, 4.0, 5.0]))
-    assert student.predict_scores(X).shape == (3, 2)
-    assert given["row_weights"].tolist() == [3.0, 4.0, 5.0]
-    assert given["class_weights"].tolist() == [1.0, 2.0]
-    assert given["loss"] == loss
-
-
-@pytest.mark.parametrize("loss", ["cross-entropy", "collision"])
 def test_a_row_of_weight_zero_is_as_good_as_left_out(loss: Any) -> None:
     X, Y = ambiguous()
     weights = np.where(np.arange(len(X)) % 2, 2.0, 0.0)

@@ -275,7 +275,7 @@ def test_the_encoder_sees_a_bounded_sample(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(
         Unifier,
         "_read_rows",
-        lambda self, student, rows: seen.append(len(rows)) or original(self, student, rows),
+        lambda self, student, rows, encode: seen.append(len(rows)) or original(self, student, rows, encode),
     )
     monkeypatch.setattr(unifier, "SHOWN_BYTES", 100 * X[:1].nbytes)
     np.save(tmp_path / "X.npy", X)

@@ -18,15 +18,14 @@ import hashlib
 import os
 import re
 import secrets
-import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from consilience.exceptions import (
-    ConsilienceError,
     InvalidInputError,
     StorageError,
     UnsafeFileError,
@@ -210,36 +209,22 @@ class Shelf:
         if self.root.local is not None:
             _check_plain(entry, (self.root / entry.folder).tree())
             return Path(self.root.local, entry.folder, entry.file)
+        try:
+            self._copies.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is in a bucket may be private
+        except OSError as error:
+            raise WriteError(error.errno, error.strerror or str(error), str(self._copies)) from error
         card = (self.root / card_file(entry.folder)).read(MAX_BYTES) or b""
         place = self._copies / f"{entry.folder}-{hashlib.sha256(card).hexdigest()[:32]}"
-        if place.is_dir() and not _is_good(place, entry):
-            shutil.rmtree(place, ignore_errors=True)  # damaged since: copy it again
-        if not place.is_dir():
-            self._copy(entry, card, place)
+        copies = storage_path(place)
+        there = copies.tree()
+        for path, about in entry.files.items():
+            if _problem(there.get(path), about):  # no copy yet, or damaged since
+                (copies / path).parent.make_root()
+                with (copies / path).writing() as file:
+                    _fetch(self.root / entry.folder / path, file, about)
+        with (copies / entry.card_copy).writing() as file:
+            file.write(card)
         return place / entry.file
-
-    def _copy(self, entry: ModelEntry, card: bytes, place: Path) -> None:
-        """Copy a model to a folder of this machine, which is there as a whole or not at all."""
-        temporary = place.with_name(f".{place.name}.{secrets.token_hex(8)}.tmp")
-        try:
-            self._copies.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for path, about in entry.files.items():
-                (temporary / path).parent.mkdir(parents=True, exist_ok=True)
-                _fetch(self.root / entry.folder / path, temporary / path, about.n_bytes)
-            (temporary / entry.card_copy).write_bytes(card)
-            if not _is_good(temporary, entry):
-                raise InvalidInputError(
-                    f"A file of the model {entry.name!r} is missing, or not the file that was added. Remove "
-                    "the model, and add it again."
-                )
-            with contextlib.suppress(OSError):  # another process was quicker with the same copy
-                os.rename(temporary, place)
-        except ConsilienceError:
-            raise
-        except OSError as error:
-            raise WriteError(error.errno, error.strerror or str(error), str(place)) from error
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def card_file(folder: str) -> str:
@@ -247,13 +232,19 @@ def card_file(folder: str) -> str:
     return f"{folder}/{folder}.card.json"
 
 
-def _fetch(source: StoragePath, target: Path, size: int) -> None:
-    """Copy a file of so many bytes; of a longer one no more than that and a block."""
-    with contextlib.suppress(FileNotFoundError), target.open("wb") as file:
+def _fetch(source: StoragePath, file: BinaryIO, about: ModelFile) -> None:
+    """Copy a file of a model, or raise if it is not the one that was added."""
+    digest = hashlib.sha256()
+    with contextlib.suppress(FileNotFoundError):
         for block in source.blocks():
+            digest.update(block)
             file.write(block)
-            if file.tell() > size:  # a store may send without end
-                return
+            if file.tell() > about.n_bytes:  # a store may send without end
+                break
+    if digest.hexdigest() != about.sha256:
+        raise InvalidInputError(
+            f"{source} is missing, or not the file that was added. Remove the model, and add it again."
+        )
 
 
 def _check_model(entry: ModelEntry, files: Mapping[str, Entry]) -> Iterator[Finding]:
@@ -300,12 +291,6 @@ def _check_plain(entry: ModelEntry, there: Mapping[str, Entry]) -> None:
             raise UnsafeFileError(
                 f"{path!r} of the model {entry.name!r} is a link. Put the file itself there."
             )
-
-
-def _is_good(place: Path, entry: ModelEntry) -> bool:
-    """Tell whether a folder holds the files of a model, unchanged."""
-    there = storage_path(place).tree()
-    return not any(_problem(there.get(path), about) for path, about in entry.files.items())
 
 
 def _user_cache() -> Path:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import blake2b, shake_128
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,7 @@ from numpy.typing import NDArray
 from consilience._words import parse_size, size_text
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, warn
 from consilience.files.storage import Entry, StoragePath, is_url, storage_path
-
-if TYPE_CHECKING:
-    from consilience.teachers import Observed
+from consilience.teachers.outputs import Observed
 
 README = "README.txt"
 NAME = "name.txt"  # a file in the folder of a model with its name, for people
@@ -255,10 +253,8 @@ class Shelf:
         self._writers = dict[Kind, tuple[BinaryIO, str]]()
         self._unsent, self._sent, self._refreshed = set[str](), -np.inf, -np.inf
 
-    def find(
-        self, digests: NDArray[np.uint64], *, embeddings: bool
-    ) -> tuple[NDArray[np.bool_], NDArray[np.float32], NDArray[np.float32] | None]:
-        """Return which rows are known, their logits (n, k), and their embeddings (n, d) or None.
+    def find(self, digests: NDArray[np.uint64], *, embeddings: bool) -> tuple[NDArray[np.bool_], Observed]:
+        """Return which rows are known, and what the teacher said about these; anything for the others.
 
         Parameters
         ----------
@@ -281,7 +277,8 @@ class Shelf:
                 values = np.empty((len(digests), self._n_classes + (width or 0)), np.float32)
             values[places[right]] = found[right, : values.shape[1]]
             known[places[right]] = True
-        return known, values[:, : self._n_classes], values[:, self._n_classes :] if width else None
+        logits, features = values[:, : self._n_classes], values[:, self._n_classes :]
+        return known, Observed(logits, features if width else None)
 
     def add(self, digests: NDArray[np.uint64], seen: Observed, *, embeddings: bool) -> None:
         """Keep what a teacher says about some rows: a process that is killed after this call loses nothing.
@@ -300,11 +297,8 @@ class Shelf:
         records[:, -1] = kind.sums(self._key, records)
         step = max(1, self._file_bytes // (8 * kind.n_words))
         with self._writing():
-            for start in range(0, len(records), step):
-                part = records[start : start + step]
-                if not self._store.room_for(part.nbytes):
-                    return
-                self._append(kind, part)
+            for start in range(0, len(records) if self._store.room_for(records.nbytes) else 0, step):
+                self._append(kind, records[start : start + step])
 
     def flush(self) -> None:
         """Send what has not been sent yet, behind a URL; a killed process loses `UPLOAD_SECONDS` there."""
@@ -408,23 +402,20 @@ class Shelf:
         self, digests: NDArray[np.uint64]
     ) -> Iterator[tuple[str, NDArray[np.intp], NDArray[np.int64]]]:
         """Yield the files that may hold some rows, which rows, and their records there, in order."""
-        found = [(np.empty(0, np.uint64), np.empty(0, np.intp))]
         order = np.argsort(digests[:, 0])  # sorted rows are found several times as fast
-        wanted = digests[order, 0]
+        wanted, places, rows = digests[order, 0], [np.empty(0, np.uint64)], [np.empty(0, np.intp)]
         for halves, at in self._runs:
             first = np.searchsorted(halves, wanted)
-            for twin in range(first.size and _MOST_TWINS):
-                places = np.flatnonzero(halves.take(first + twin, mode="clip") == wanted)
-                places = places[first[places] + twin < len(halves)]
-                found.append((at[first[places] + twin], order[places]))
-                if not len(places):
-                    break
-        where, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
+            twins = np.minimum(np.searchsorted(halves, wanted, side="right") - first, _MOST_TWINS)
+            rows.append(np.repeat(order, twins))
+            within = np.arange(twins.sum()) - np.repeat(np.cumsum(twins) - twins, twins)
+            places.append(at[np.repeat(first, twins) + within])
+        where, row = np.concatenate(places), np.concatenate(rows)
         order = np.argsort(where, kind="stable")
-        numbers, names = where[order] >> np.uint64(32), list(self._files)
+        numbers, names = where >> np.uint64(32), list(self._files)
         for number in np.unique(numbers).tolist():
-            mine = order[numbers == number]
-            yield names[number], rows[mine], (where[mine] & _ROW).astype(np.int64)
+            mine = order[numbers[order] == number]
+            yield names[number], row[mine], (where[mine] & _ROW).astype(np.int64)
 
     def _read(
         self, name: str, kind: Kind, digests: NDArray[np.uint64], rows: NDArray[np.int64]

@@ -12,8 +12,10 @@ import numpy as np
 from consilience._version import __version__
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
-from consilience.files.card import KEY, Card, carded, date_now, figures, jsonable
+from consilience.files.card import Card, carded
 from consilience.files.export import TOLERANCE, check_export, finish, write_model
+from consilience.files.made import KEY, date_now, figures, jsonable
+from consilience.files.ngram_model import write_model as write_text_model
 from consilience.rows.images import ImagePreprocess
 from consilience.rows.tables import columns_of, is_numeric, is_table, kind_of
 from consilience.students.student import student_name
@@ -45,13 +47,8 @@ def save_classifier(model: StudentClassifier, target: Path, measured: Any) -> Pa
     if teachers is not None:
         details["teachers"] = [teacher.name for teacher in teachers]
     if student.learns_from == "texts":
-        student.save(
-            target,
-            classes=model.classes_,
-            temperature=model.student_temperature(),
-            description=origin.description,
-            details=details,
-        )
+        named = student.model_.named(model.classes_, student.temperature_)
+        write_text_model(target, named, description=origin.description, details=details)
         return target
     names = None
     if preprocess is None and hasattr(model, "feature_names_in_"):
@@ -74,8 +71,7 @@ def save_classifier(model: StudentClassifier, target: Path, measured: Any) -> Pa
 def _check_target(student: Any, target: Path) -> None:
     """Raise unless the student can be saved under this name."""
     ending = ".npz" if student.learns_from == "texts" else ".onnx"
-    by_itself = hasattr(getattr(student, "estimator_", None), "fit_soft_labels")
-    if by_itself or (ending == ".onnx" and not hasattr(student, "to_onnx")):
+    if ending == ".onnx" and not hasattr(student, "to_onnx"):
         raise InvalidInputError(
             f"The student {student_name(student)} cannot be saved: it learns soft labels in a way of its own."
         )
@@ -101,7 +97,7 @@ def _as_onnx(model: StudentClassifier, names: list[str] | None, about: dict[str,
         metadata["feature_kinds"] = json.dumps(kinds)
     if encoder is not None:
         graph = encoder.prepend_to(graph)
-    temperature = model.student_temperature()
+    temperature = student.temperature_
     graph = finish(
         graph,
         classes=model.classes_,
@@ -138,7 +134,7 @@ def describe_model(
         The fitted student.
     teachers : sequence of Teacher or None
     measured : Evaluation, mapping or None
-        See `consilience.files.card.figures`.
+        See `consilience.files.made.figures`.
     """
     about = {"version": __version__, "date": date_now(), **fit, "student": student_name(student)}
     if teachers is not None:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from consilience._validation import n_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, InvalidInputError
-from consilience.files.card import card_path, data_hash, read_card, read_made, rows_sha256
+from consilience.files.card import card_path, read_card
 from consilience.files.disk import file_sha256
+from consilience.files.made import data_hash, read_made, rows_sha256
 from consilience.files.ngram_model import read_model
 from consilience.students.loaded import LoadedClassifier
 from consilience.teachers import as_teacher

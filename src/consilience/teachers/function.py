@@ -27,8 +27,7 @@ class FunctionOptions(ModelOptions):
 
     n_jobs: int = option(
         count(),
-        "Processes in which to ask a slow function about many rows. Each loads what the function needs; the "
-        "function must be importable.",
+        "Processes in which to ask a slow function about many rows. Each gets a copy of the function.",
         default=1,
     )
 
