@@ -46,11 +46,21 @@ def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
         return
     *texts, last = [repr(one) for one in allowed]
     listing = f"{', '.join(texts)} or {last}" if texts else last
-    words = [choice for choice in allowed if isinstance(choice, str)]
-    given = value if isinstance(value, str) else shown(value)
-    near = difflib.get_close_matches(given.lower(), words, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(value if isinstance(value, str) else shown(value), allowed)
     raise InvalidInputError(f"{{argument}} is unknown; use {listing}.{hint}", argument=name, value=value)
+
+
+def did_you_mean(given: str, words: Iterable[object]) -> str:
+    """Return a hint at the nearest of some words; empty if none is near.
+
+    Examples
+    --------
+    >>> did_you_mean("mfp", ["ce", "mf-p"])
+    " Did you mean 'mf-p'?"
+    """
+    texts = [word for word in words if isinstance(word, str)]
+    near = difflib.get_close_matches(given.lower(), texts, n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def _is_one(value: object, allowed: Iterable[object]) -> bool:
@@ -342,21 +352,17 @@ class Options:
 
     def set_params(self, **values: Any) -> Self:
         """Set options by name. ``method__temperature=2`` reaches into an object, or into a short name's."""
-        inner: dict[str, dict[str, Any]] = {}
-        for name, value in values.items():
+        for name, value in sorted(values.items()):  # an object before what reaches into it
             first, _, rest = name.partition("__")
-            if first not in self._options:
-                check_choice("parameter", first, self._options)
-            if rest:
-                inner.setdefault(first, {})[rest] = value
-            else:
+            check_choice("parameter", first, self._options)
+            current, make = getattr(self, first), self._options[first].check.make
+            if not rest:
                 setattr(self, first, value)
-        for name, options in inner.items():
-            current, make = getattr(self, name), self._options[name].check.make
+                continue
             if isinstance(current, str) and make is not None:
                 current = make(current)
-                setattr(self, name, current)
-            current.set_params(**options)
+                setattr(self, first, current)
+            current.set_params(**{rest: value})
         return self
 
     def __repr__(self) -> str:
@@ -399,8 +405,10 @@ def _bind(name: str, signature: inspect.Signature, args: Any, given: Any) -> dic
         bound = signature.bind(*args, **given)
     except TypeError as error:
         unknown = [key for key in given if key not in signature.parameters]
-        near = difflib.get_close_matches(unknown[0], signature.parameters, n=1) if unknown else ()
-        hint = f". Did you mean {near[0]!r}?" if near else ""
+        hint = ""
+        if unknown:
+            takes = f" It takes {', '.join(signature.parameters)}."
+            hint = "." + (did_you_mean(unknown[0], signature.parameters) or takes)
         raise TypeError(f"{name}() {error}{hint}") from None
     bound.apply_defaults()
     return dict(bound.arguments)

@@ -140,7 +140,7 @@ def test_layers_that_are_not_there(embed: Any, says: str) -> None:
     ("embed", "says"),
     [
         (lambda x: x[:3], r"embeddings of shape \(3, 4\) for 10 rows"),
-        (lambda x: (x, x), "embeddings that are a tuple, not a tensor"),
+        (lambda x: (x, x), "embeddings that are a tuple for 10 rows"),
         (lambda x: x[:, 0], r"embeddings of shape \(10,\)"),
         (lambda x: torch.where(x == x.max(), torch.inf, x), "embeddings have inf in row"),
         (lambda x: x.missing, "failed on X of shape"),

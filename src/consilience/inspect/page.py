@@ -25,8 +25,8 @@ from consilience._optional import require
 from consilience._version import __version__
 from consilience._words import aligned, percent, visible
 from consilience.exceptions import InvalidInputError
-from consilience.files.card import date_now
 from consilience.files.disk import replacing
+from consilience.files.made import date_now
 from consilience.files.readers import check_target
 from consilience.inspect.drawing import Block, bar, shown_name, without_middle
 from consilience.kernels.arrays import Floats, Ints

@@ -22,7 +22,7 @@ from consilience._optional import require
 from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.arrays import open_npz
-from consilience.files.card import rows_sha256
+from consilience.files.made import rows_sha256
 from consilience.files.strict_json import listing, parse_json, plain_text, text
 from consilience.labels import class_list
 from consilience.rank.metrics import principal_components

@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike
 from consilience._validation import check_choice, check_count, n_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, shown, warn
-from consilience.files.card import MAX_BYTES, date_now, jsonable
+from consilience.files.card import MAX_BYTES
+from consilience.files.made import date_now, jsonable
 from consilience.files.strict_json import checked, text
 from consilience.labels import class_list, read_labels
 from consilience.rank.rank import rank_teachers

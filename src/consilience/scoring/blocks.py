@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from consilience._optional import require
 from consilience._version import __version__
 from consilience.exceptions import InvalidInputError, TeacherError
-from consilience.files.card import KEY, Card, carded, date_now, rows_sha256
+from consilience.files.card import Card, carded
 from consilience.files.disk import replacing
+from consilience.files.made import KEY, date_now, rows_sha256
 from consilience.labels import LabelSpace
 from consilience.options import Options, anything, check_choice, count, number, option, optional
 from consilience.rows.rows import Block, Rows, as_rows, new_array, take_rows

@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from consilience._validation import check_fitted, n_rows, take_rows
 from consilience.exceptions import InvalidInputError
-from consilience.files.card import jsonable, rows_sha256, settings_of
+from consilience.files.made import jsonable, rows_sha256, settings_of
 from consilience.inspect.evaluate import evaluate, score
 from consilience.inspect.report import report
 from consilience.kernels.arrays import Floats

@@ -12,8 +12,9 @@ import numpy as np
 from consilience._version import __version__
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
-from consilience.files.card import KEY, Card, carded, date_now, figures, jsonable
+from consilience.files.card import Card, carded
 from consilience.files.export import TOLERANCE, check_export, finish, write_model
+from consilience.files.made import KEY, date_now, figures, jsonable
 from consilience.files.ngram_model import write_model as write_text_model
 from consilience.rows.images import ImagePreprocess
 from consilience.rows.tables import columns_of, is_numeric, is_table, kind_of
@@ -133,7 +134,7 @@ def describe_model(
         The fitted student.
     teachers : sequence of Teacher or None
     measured : Evaluation, mapping or None
-        See `consilience.files.card.figures`.
+        See `consilience.files.made.figures`.
     """
     about = {"version": __version__, "date": date_now(), **fit, "student": student_name(student)}
     if teachers is not None:

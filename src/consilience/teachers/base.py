@@ -352,8 +352,7 @@ class Adapter(Teacher):
 
     def embed(self, X: Any) -> NDArray[Any] | None:
         """Return features (n, d), or None where there are none."""
-        features: NDArray[Any] | None = self._look(X, features=True)[1] if self._embeddable() else None
-        return features
+        return self._look(X, features=True)[1] if self._embeddable() else None
 
     @property
     def output(self) -> str | None:  # type: ignore[override]

@@ -116,8 +116,7 @@ class ScoreReader:
     def read(self, raw: Any, n_rows: int) -> NDArray[np.float64]:
         """Return logits (n, k), float64; each row finite or all NaN."""
         scores = as_numbers(raw, self.name)
-        if scores.shape != (n_rows, self.n_classes):
-            raise TeacherError(self.name, self._misshapen(scores.shape, n_rows), remedy="classes")
+        self.check_shape(scores.shape, n_rows)
         with in_the_name_of(self.name):
             check_block(scores, "its scores")
         output = self._kind(scores) if self.output == "auto" else self.output
@@ -139,24 +138,28 @@ class ScoreReader:
             return "auto"
         return "probabilities" if low >= -NEGATIVE_SLACK and high <= 1 + self.tolerance else "logits"
 
-    def _misshapen(self, shape: tuple[int, ...], n_rows: int) -> str:
-        """Say what is wrong with a shape."""
+    def check_shape(self, shape: tuple[int, ...], n_rows: int) -> None:
+        """Raise unless scores have a row per row and a column per class."""
         k = self.n_classes
+        if shape == (n_rows, k):
+            return
         if shape == (n_rows,) and k == 2:
-            return (
+            problem = (
                 "returned one number per row for 2 classes. Return both columns: np.column_stack([1 - p, p]) "
                 "for the probability p of the second class, np.column_stack([0 * d, d]) for its logit d."
             )
-        if len(shape) != 2:
+        elif len(shape) != 2:
             expected = f"expected ({n_rows}, {k}): a row per sample and a column per class."
-            return f"returned an array of shape {shape}; {expected}"
-        if shape[0] != n_rows:
-            return (
+            problem = f"returned an array of shape {shape}; {expected}"
+        elif shape[0] != n_rows:
+            problem = (
                 f"returned {shape[0]} rows for {n_rows} rows of X. It is asked about some at a time; "
                 "outputs of all rows are given as an array."
             )
-        columns = f"{counted(shape[1], 'column')} for {counted(k, 'class')}"
-        return f"returned {columns}. Give {{remedy}} one name per column."
+        else:
+            columns = f"{counted(shape[1], 'column')} for {counted(k, 'class')}"
+            problem = f"returned {columns}. Give {{remedy}} one name per column."
+        raise TeacherError(self.name, problem, remedy="classes")
 
     def _from_probabilities(self, proba: NDArray[np.float64]) -> NDArray[np.float64]:
         sums = proba.sum(axis=1, keepdims=True)

@@ -16,7 +16,8 @@ from consilience._validation import n_rows
 from consilience._words import shorten
 from consilience.exceptions import ConsilienceWarning, warn
 from consilience.files.arrays import NpyFile, open_npy, open_npz
-from consilience.files.card import Card, data_hash, rows_sha256
+from consilience.files.card import Card
+from consilience.files.made import data_hash, rows_sha256
 from consilience.labels import read_labels
 from consilience.options import number, option, takes
 from consilience.teachers.base import (
@@ -58,13 +59,14 @@ class _RowOutputs(Adapter):
 
     batched = False
     _gives_costs = True
+    _features: NDArray[Any] | None = None
+    _weights: NDArray[Any] | None = None
 
     def _keep(self, stored: Stored, values: NDArray[Any] | NpyFile, embed: Any) -> None:
         """Remember the values, scores (n, k) or codes (n,), and what is stored with them."""
         self._table, self._rows_sha256 = values, data_hash(stored.card)  # of the rows that the card names
         if stored.file is not None:
             self._take_card(stored.file, stored.card)
-        self._features, self._weights = None, None
         given = stored.arrays.get("embeddings") if embed is None else embed
         if given is None or callable(given):
             return
@@ -77,13 +79,13 @@ class _RowOutputs(Adapter):
         )
         self._embed, self._features = None, read_features(given, len(values), self.name)
         if embed is None and "class_weights" in stored.arrays:
-            weights = self._weights = stored.arrays["class_weights"]
+            self._weights = stored.arrays["class_weights"]
             expected = len(self.classes), self._features.shape[1]
             ensure(
-                weights.shape == expected,
+                self._weights.shape == expected,
                 self.name,
-                f"has class_weights of shape {weights.shape}; expected {expected}: a row per class and a "
-                "column per feature.",
+                f"has class_weights of shape {self._weights.shape}; expected {expected}: a row per class and "
+                "a column per feature.",
             )
 
     def _look(self, X: Any, features: bool) -> tuple[Any, Any]:
