@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 
 from consilience import ConsilienceWarning, InvalidInputError, Unifier  # noqa: E402
-from consilience.exceptions import ScoringError  # noqa: E402
+from consilience.exceptions import ScoringError, StorageError  # noqa: E402
 from consilience.nn import SoftCrossEntropy  # noqa: E402
 from consilience.rows import HeldRows  # noqa: E402
 from consilience.rows.targets import TargetRows  # noqa: E402
@@ -109,19 +109,41 @@ def test_a_unifier_learns_what_it_learns_in_one_process_though_a_worker_dies(
     assert list((tmp_path / "cache").rglob(training.FILE)) == []
 
 
-def test_errors_of_workers_are_those_of_one_process() -> None:
-    bad = X.copy()
-    bad[333] = np.nan
-    with pytest.raises(InvalidInputError, match="not finite in row 333"):
-        on_ray(student(torch.nn.Linear(3, 2), max_iter=3), rows_of(bad), workers=1)
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (InvalidInputError("X is not finite in row 333."), "X is not finite in row 333"),
+        (StorageError("no bucket"), "no bucket"),
+        (TypeError("odd rows"), "Training on Ray failed: TypeError: odd rows"),
+        (RuntimeError("a worker has gone"), None),
+    ],
+)
+def test_the_keeper_learns_of_errors_that_a_new_start_would_not_mend(error: Exception, kept: Any) -> None:
+    import ray
+
+    def fail(keeper: Any) -> None:
+        raise error
+
+    keeper = ray.remote(num_cpus=0)(ray_train.Keeper).remote(None)
+    with pytest.raises(type(error)):
+        ray_train._train_share({"work": ray.put(fail), "keeper": keeper})
+    found = ray.get(keeper.seen.remote())[2]
+    assert found is None if kept is None else kept in str(found)
+
+
+STILL = r"not moved for 0 seconds \(timeout 0.01\).*"
 
 
 @pytest.mark.parametrize(
-    ("signs", "says"),
-    [(0, r"needs 2 workers .* has 4 CPU \(1 free\)"), (1, "have started, and took no step")],
+    ("signs", "failed", "says"),
+    [
+        (0, None, STILL + r"needs 2 workers .* has 4 CPU \(1 free\)"),
+        (1, None, STILL + "have started, and took no step"),
+        (1, ScoringError("odd rows"), "odd rows"),
+    ],
 )
-def test_a_training_that_does_not_move_is_told(
-    signs: int, says: str, monkeypatch: pytest.MonkeyPatch
+def test_a_training_that_fails_or_does_not_move_is_told(
+    signs: int, failed: Any, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Still:
         """A cluster on which nothing happens."""
@@ -130,7 +152,7 @@ def test_a_training_that_does_not_move_is_told(
             return [], running
 
         def get(self, asked: Any) -> Any:
-            return signs, (0, 0), None
+            return signs, (0, 0), failed
 
         def cluster_resources(self) -> Any:
             return {"CPU": 4}
@@ -139,7 +161,7 @@ def test_a_training_that_does_not_move_is_told(
             return {"CPU": 1}
 
     monkeypatch.setattr(ray_train, "START_SECONDS", 0.01)
-    with pytest.raises(ScoringError, match=rf"not moved for 0 seconds \(timeout 0.01\).*{says}"):
+    with pytest.raises(ScoringError, match=says):
         ray_train._wait(Still(), None, _Asked(), RayOptions(timeout=0.01), 2, silent)
 
 
