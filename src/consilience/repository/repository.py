@@ -226,8 +226,10 @@ class Repository:
 
     def _find(self, name: object) -> ModelEntry | str | None:
         folder = folder_of(name) if isinstance(name, str) else ""
-        card = self._shelf.root / card_file(folder) if is_folder(folder) else None
-        return None if card is None or card.about() is None else read_entry(card.read(MAX_BYTES), folder)
+        if not is_folder(folder) or not (self._shelf.root / folder).is_folder():  # or a link to one
+            return None
+        card = self._shelf.root / card_file(folder)
+        return None if card.about() is None else read_entry(card.read(MAX_BYTES), folder)
 
     def _read_all(self) -> dict[str, ModelEntry | str]:
         """Return what is known of each folder, in their order."""
