@@ -10,20 +10,12 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from tests.cli.running import done, refused, run
 
-pytest.importorskip("click")
-
-from click.testing import CliRunner
-
-from consilience.cli.app import app
 from consilience.files.readers import read_aliases, write_aliases
 
 ENGLISH = ["zero", "one", "two", "three", "four", "five"]
 GERMAN = ["null", "eins", "zwei", "drei", "vier", "fünf"]
-
-
-def run(*arguments: object):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def write_teachers(folder: Path, english: list[Any], german: list[Any]) -> None:
@@ -44,8 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_file_it_writes_is_read_by_unify_as_it_is(folder: Path) -> None:
     teachers, out = (folder / "uk.npz", folder / "de.npz"), folder / "aliases.json"
-    result = run("inspect", *teachers, "--data", folder / "X.npy", "--suggest", "--out", out)
-    assert result.exit_code == 0, result.output
+    result = done("inspect", *teachers, "--data", folder / "X.npy", "--suggest", "--out", out)
     assert "names likely one class" in result.stdout
     assert "agreement" in result.stdout
     aliases = json.loads(out.read_text(encoding="utf8"))
@@ -53,8 +44,7 @@ def test_the_file_it_writes_is_read_by_unify_as_it_is(folder: Path) -> None:
     assert pairs <= {frozenset(pair) for pair in zip(ENGLISH, GERMAN, strict=True)}
     assert len(pairs) >= 4  # two teachers alone show less than many do
     data = ("--data", folder / "X.npy", "--soft-labels", folder / "q.npz")
-    unified = run("unify", "-t", teachers[0], "-t", teachers[1], *data, "--aliases", out, "--json", "-q")
-    assert unified.exit_code == 0, unified.output
+    unified = done("unify", "-t", teachers[0], "-t", teachers[1], *data, "--aliases", out, "--json", "-q")
     assert unified.stderr == ""  # every alias fits, and the names now do, too
     assert json.loads(unified.stdout)["classes"] == sorted({*ENGLISH, *GERMAN} - set(aliases))
     without = run("unify", "-t", teachers[0], "-t", teachers[1], *data)
@@ -64,7 +54,7 @@ def test_the_file_it_writes_is_read_by_unify_as_it_is(folder: Path) -> None:
 def test_numbers_survive_the_file(tmp_path: Path) -> None:
     write_teachers(tmp_path, [0, 1, 2, 3, 4, 5], [10, 11, 12, 13, 14, 15])
     teachers, out = (tmp_path / "uk.npz", tmp_path / "de.npz"), tmp_path / "aliases.json"
-    assert run("inspect", *teachers, "--data", tmp_path / "X.npy", "--suggest", "--out", out).exit_code == 0
+    done("inspect", *teachers, "--data", tmp_path / "X.npy", "--suggest", "--out", out)
     aliases = read_aliases(out)
     assert aliases is not None
     assert len(aliases) >= 4
@@ -90,7 +80,7 @@ def test_known_aliases_are_in_the_file_too(folder: Path) -> None:
     known, out = folder / "known.json", folder / "aliases.json"
     known.write_text('{"eins": "one"}', encoding="utf8")
     options = ("--data", folder / "X.npy", "--suggest", "--aliases", known, "--out", out)
-    assert run("inspect", folder / "uk.npz", folder / "de.npz", *options).exit_code == 0
+    done("inspect", folder / "uk.npz", folder / "de.npz", *options)
     aliases = read_aliases(out)
     assert aliases is not None
     assert aliases["eins"] == "one"
@@ -129,9 +119,7 @@ def test_mistakes_are_one_sentence(
     folder: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], says: str
 ) -> None:
     monkeypatch.chdir(folder)
-    result = run("inspect", "uk.npz", "de.npz", *options)
-    assert result.exit_code == 2
-    assert says in result.stderr
+    assert says in refused("inspect", "uk.npz", "de.npz", *options)
     assert not (folder / "a.json").exists()
 
 
