@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
     return store.folder
 
 
-def test_models_rows_and_bytes_are_view_of("cache", folder: Path) -> None:
+def test_models_rows_and_bytes_are_shown(folder: Path) -> None:
     view = view_of("cache", folder)
     birds, pets = view["models"]
     assert birds["n_bytes"] > pets["n_bytes"] > 0
