@@ -35,9 +35,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model = LogisticRegression(max_iter=300).fit(X[train][known] / 16, y[train][known])
         np.savez(root / f"{name}.npz", proba=model.predict_proba(X[rows] / 16), classes=model.classes_)
     np.savez(root / "constant.npz", proba=np.tile([0.3, 0.7], (len(rows), 1)), classes=np.array(["a", "b"]))
-    rare = np.full((len(rows), 2), np.nan)
-    rare[[0, 1]] = [[0.9, 0.1], [0.2, 0.8]]
-    np.savez(root / "rare.npz", proba=rare, classes=np.array(["a", "b"]))
     np.save(root / "minus.npy", np.where(np.arange(len(rows)) < 9, -1, y[rows]))
     np.save(root / "one.npy", np.where(np.arange(len(rows)) < 9, -1, 1))
     np.savez(root / "short.npz", proba=np.full((3, 2), 0.5), classes=np.array(["a", "b"]))
@@ -91,11 +88,6 @@ def test_a_line_of_the_csv_file_has_every_figure_of_a_teacher(tmp_path: Path) ->
         '1,"b, c",0.1234567,0.1,0.2,0.75,1.5,-3.0,is rare.; is slow.,',
         "2,\u00e9,,,,,0.5,,,is constant.",
     ]
-
-
-def test_a_teacher_that_speaks_on_two_rows_is_shown_behind(folder: Path) -> None:
-    shown = done("rank", *files(folder, "rare", "two"), "--metric", "logme", "--metric", "transport")
-    assert shown.stdout.index("two ") < shown.stdout.index("rare ")
 
 
 def test_the_same_seed_gives_the_same_intervals_and_none_when_none_are_asked_for(folder: Path) -> None:

@@ -51,19 +51,6 @@ def test_the_file_it_writes_is_read_by_unify_as_it_is(folder: Path) -> None:
     assert "different names for one class" in without.stderr
 
 
-def test_numbers_survive_the_file(tmp_path: Path) -> None:
-    write_teachers(tmp_path, [0, 1, 2, 3, 4, 5], [10, 11, 12, 13, 14, 15])
-    teachers, out = (tmp_path / "uk.npz", tmp_path / "de.npz"), tmp_path / "aliases.json"
-    done("inspect", *teachers, "--data", tmp_path / "X.npy", "--suggest", "--out", out)
-    aliases = read_aliases(out)
-    assert aliases is not None
-    assert len(aliases) >= 4
-    assert all(alias == name + 10 for alias, name in aliases.items())
-    data = ("--data", tmp_path / "X.npy", "--soft-labels", tmp_path / "q.npz", "--aliases", out)
-    unified = run("unify", "-t", teachers[0], "-t", teachers[1], *data, "--json")
-    assert json.loads(unified.stdout)["classes"] == sorted({*range(6), *range(10, 16)} - set(aliases))
-
-
 def test_json_has_the_suggestions_and_nothing_is_written_without_out(folder: Path) -> None:
     before = sorted(folder.iterdir())
     result = run(
@@ -95,14 +82,6 @@ def test_names_are_shown_not_obeyed(tmp_path: Path) -> None:
     assert "\x1b" not in result.stdout
     without = run("inspect", tmp_path / "uk.npz", tmp_path / "de.npz")
     assert result.stdout.count("[red]a") == without.stdout.count("[red]a") + 1
-
-
-def test_nothing_to_suggest_is_said(tmp_path: Path) -> None:
-    write_teachers(tmp_path, ENGLISH, ENGLISH)
-    result = run(
-        "inspect", tmp_path / "uk.npz", tmp_path / "de.npz", "--data", tmp_path / "X.npy", "--suggest"
-    )
-    assert "0 pairs of names likely one class, 0 names likely two classes" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -80,13 +80,6 @@ def test_unify_on_a_mixed_table(data: str, folder: Path, tmp_path: Path) -> None
     assert right.mean() == pytest.approx(view["accuracy"])
 
 
-def test_the_summary_says_what_was_done_with_each_column(folder: Path, tmp_path: Path) -> None:
-    result = unify(folder, tmp_path / "unified.onnx")
-    assert result.exit_code == 0, result.output
-    assert "what the student learns from" in result.stdout
-    assert "true or false, as 1 or 0" in result.stdout
-
-
 def test_distil_on_a_mixed_table(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "student.onnx"
     view = view_of(
