@@ -165,14 +165,12 @@ def evaluate(
     check_measures(n_folds, confidence, n_bins)
     run, space = resolve_run(getattr(model, "run", None)), space_of(model)
     X = as_rows(X).all(run)
-    packed = None if logits is None else check_packed_logits(logits, space, n_rows(X))
     labels = read_truth(y, n_rows(X), space, some_known=True)
     known, told = labels.known, unknown_classes(labels, space)
     truth = labels.codes[known]
-    if packed is not None:
-        packed = packed[known]
-    elif teachers and hasattr(model, "label_space_"):
-        packed = ask(model.teachers_, space, X, known, run, told)
+    packed = None
+    if logits is not None or (teachers and hasattr(model, "label_space_")):
+        packed = ask(getattr(model, "teachers_", ()), space, X, run, told, known=known, logits=logits)
     X = X if known.all() else take_rows(X, known)
     proba = np.zeros((len(truth), space.n_classes))
     proba[:, space.encode(model.classes_)] = model.predict_proba(X)
@@ -223,7 +221,7 @@ def evaluate_teacher(
     labels = read_truth(y, n_rows(X), space, where=where, some_known=True)
     known, told = labels.known, unknown_classes(labels, space)
     truth = labels.codes[known]
-    packed = ask(everyone, space, X, known, run, told, first_must=True)
+    packed = ask(everyone, space, X, run, told, known=known, first_must=True)
     X, own, answered = take_rows(X, known), space.block(0), ~np.isnan(packed[:, 0])
     if not answered.any():
         raise InvalidInputError(
@@ -250,32 +248,36 @@ def ask(
     teachers: Sequence[Teacher],
     space: LabelSpace,
     X: Any,
-    known: NDArray[np.bool_],
     run: Run,
     told: list[str],
     *,
+    known: NDArray[np.bool_] | None = None,
+    logits: ArrayLike | None = None,
     first_must: bool = False,
 ) -> Floats:
-    """Return packed logits (k, m) for the rows of X that are `known` (n,).
+    """Return packed logits (k, m) for the rows of X that are `known` (n,), by default all.
 
-    Teachers that only hold outputs for other rows abstain, with a remark. With `first_must`, the first of
-    them may not.
+    With `logits` (n, m), no teacher is asked. Teachers that only hold outputs for other rows abstain, with a
+    remark. With `first_must`, the first of them may not.
     """
+    known = np.ones(n_rows(X), dtype=bool) if known is None else known
+    if logits is not None:
+        return check_packed_logits(logits, space, n_rows(X))[known]
     packed = np.empty((int(known.sum()), space.n_columns))
     some = X if known.all() else take_rows(X, known)
     for i, teacher in enumerate(teachers):
-        one, rows = (
-            run.changed(progress=part_of(run.report, i, len(teachers))),
-            some if teacher.batched else X,
-        )
+        one = run.changed(progress=part_of(run.report, i, len(teachers)))
         try:
-            logits = observe(teacher, rows, one, embeddings=False).logits
-            packed[:, space.block(i)] = logits if rows is some else logits[known]
+            if teacher.batched:
+                found = observe(teacher, some, one, embeddings=False).logits
+            else:
+                found = observe(teacher, X, one, embeddings=False).logits[known]
         except TeacherError as error:
             if teacher.batched or (first_must and i == 0):
                 raise error.at(i, len(teachers)) from error.__cause__
-            packed[:, space.block(i)] = np.nan
+            found = np.full((len(packed), len(teacher.classes)), np.nan)
             told.append(f"{space.names[i]} is left out: its outputs are stored, for other rows.")
+        packed[:, space.block(i)] = found
     return packed
 
 
