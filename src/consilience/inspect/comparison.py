@@ -21,8 +21,8 @@ from consilience._words import counted, percent
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError
 from consilience.inspect.drawing import Block
 from consilience.inspect.evaluate import ask, read_truth, unknown_classes
+from consilience.inspect.evaluation import wilson
 from consilience.inspect.page import Told, columns_of, frame, plain, table
-from consilience.inspect.scores import wilson
 from consilience.kernels.arrays import Floats
 from consilience.labels import LabelSpace
 from consilience.methods import Method, as_method

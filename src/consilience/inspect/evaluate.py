@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,10 +22,19 @@ from consilience._validation import (
 )
 from consilience._words import counted, shorten
 from consilience.exceptions import CoverageWarning, InvalidInputError, TeacherError, shown, warn
-from consilience.inspect.evaluation import ClassScores, Compared, Evaluation
-from consilience.inspect.scores import Answers, Scores, Side, beside_teachers, recalls, shares
+from consilience.inspect.evaluation import (
+    Answers,
+    ClassScores,
+    Compared,
+    Evaluation,
+    Scores,
+    conditioned,
+    recalls,
+    shares,
+)
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.held_out import held_out_folds
+from consilience.kernels.unify.packed import block_softmax
 from consilience.labels import LabelSpace, check_packed_logits
 from consilience.labels.reader import LabelCodes
 from consilience.rows import as_rows
@@ -315,6 +324,55 @@ def learn_labels(
         proba[other] = learner.fit(take_rows(X, seen), truth[seen]).predict_proba(take_rows(X, other))
     run.report("labels alone", len(used), len(used))
     return Answers.given(proba[held_out], truth[held_out]), held_out, len(used)
+
+
+class Side(NamedTuple):
+    """A teacher, and a model beside it, on the k rows of the teacher's classes that it answered."""
+
+    truth: Ints  # (k,) positions among its classes
+    teacher: Answers
+    model: Answers
+
+
+def beside_teachers(
+    logits: Floats, space: LabelSpace, proba: Floats, truth: Ints
+) -> tuple[Answers, list[Side]]:
+    """Return how the teachers vote, and what each teacher and a model say of the rows of its classes.
+
+    Every teacher that answers has one vote, and all classes share one more. So each of L classes that v of N
+    teachers decide for has the share (v + 1 / L) / (N + 1). Ties go to the class whose voters are surer: the
+    one with the larger sum of their probabilities.
+
+    Beside a teacher, the model's probabilities are those given that the class is one of the teacher's.
+
+    Parameters
+    ----------
+    logits : (n, m) array
+        Packed logits; NaN in the block of a teacher that abstains.
+    space : LabelSpace
+    proba : (n, L) array
+        What the model says.
+    truth : (n,) array of int
+        The class of each row; those from L on are unknown to all.
+    """
+    n, n_classes = proba.shape
+    # votes, plus how sure their voters are as a fraction of one: it decides between equal votes
+    votes, n_answers, sides = np.zeros((n, n_classes)), np.zeros((n, 1)), list[Side]()
+    for i in range(space.n_teachers):
+        classes, block = space.columns[space.block(i)], logits[:, space.block(i)]
+        answered = np.flatnonzero(~np.isnan(block[:, 0]))
+        p = block_softmax(block[answered], np.array([0, len(classes)]), 1.0)[1]
+        best = p.argmax(axis=1)
+        votes[answered, classes[best]] += 1 + p[np.arange(len(p)), best] / (space.n_teachers + 1)
+        n_answers[answered] += 1
+        place = np.full(max(n_classes, int(truth.max(initial=0)) + 1), -1)
+        place[classes] = np.arange(len(classes))
+        own = place[truth[answered]]
+        asked, true = own >= 0, own[own >= 0]
+        q = conditioned(proba[np.ix_(answered[asked], classes)])
+        sides.append(Side(true, Answers.given(p[asked], true), Answers.given(q, true)))
+    voted = (np.floor(votes) + 1 / n_classes) / (n_answers + 1)
+    return Answers.given(voted, truth)._replace(decided=votes.argmax(axis=1)), sides
 
 
 def assess(

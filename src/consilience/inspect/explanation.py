@@ -16,8 +16,8 @@ from consilience._words import counted, percent, visible
 from consilience.exceptions import InvalidInputError
 from consilience.inspect.drawing import Block
 from consilience.inspect.evaluate import ask
+from consilience.inspect.evaluation import conditioned
 from consilience.inspect.page import Told, columns_of, frame, plain, table
-from consilience.inspect.scores import conditioned
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import block_softmax, floor_blocks
 from consilience.labels import LabelSpace
