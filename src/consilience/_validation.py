@@ -23,6 +23,7 @@ __all__ = [
     "check_epsilon",
     "check_fitted",
     "check_number",
+    "check_order",
     "check_temperature",
     "check_transition",
     "check_weights",
@@ -165,6 +166,18 @@ def check_epsilon(epsilon: float | str, cost: NDArray[np.float64]) -> float:
             value=epsilon,
         )
     return check_number("epsilon", epsilon, at_most=_WIDEST)
+
+
+def check_order(alpha: object, nearest: float) -> float:
+    """Return the order of a Renyi entropy, or raise if it is so near 1 that only rounding is left."""
+    order = check_number("alpha", alpha, above=0)
+    if order != 1.0 and round(abs(order - 1.0), 15) < nearest:
+        raise InvalidInputError(
+            f"{{argument}} must be 1, or differ from it by at least {nearest:g}.",
+            argument="alpha",
+            value=alpha,
+        )
+    return order
 
 
 def _check_entries(name: str, values: NDArray[Any], right: NDArray[np.bool_], expected: str) -> None:

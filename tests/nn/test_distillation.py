@@ -115,14 +115,6 @@ def test_relations_are_distributions_over_the_other_rows() -> None:
     assert RelationLoss(0.5)(student, teacher).item() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("loss", [RKDLoss(), RelationLoss()])
-def test_relations_do_not_depend_on_scale_rotation_or_place(loss: Any) -> None:
-    student, teacher = pair(6)
-    turn = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64))[0]
-    same = loss(student, 5.0 * teacher @ turn - 2.0)
-    assert same.item() == pytest.approx(loss(student, teacher).item(), rel=1e-9)
-
-
 def test_rows_in_one_place_do_no_harm() -> None:
     student = torch.zeros(4, 3, requires_grad=True)
     for loss in (RKDLoss(), RelationLoss()):

@@ -239,6 +239,7 @@ def test_wrong_options_are_named(options: Any, says: str) -> None:
 @pytest.fixture
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "INTERVAL", 0.0)
+    monkeypatch.setattr("consilience.students.batches.BUFFER", 2**12)  # some of the rows
 
 
 def fit_by_epochs(
@@ -258,7 +259,7 @@ def fit_by_epochs(
             target_rows(X, np.eye(3)[y], block_rows=64),
             3,
             SoftCrossEntropy(),
-            run=Run(memory=2**14, progress=progress, cache=folder),  # a buffer of some of the rows
+            run=Run(progress=progress, cache=folder),
             key=key,
         )
     except MemoryError:

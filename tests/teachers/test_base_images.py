@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import threading
 from dataclasses import replace
@@ -56,16 +55,19 @@ def network(shape: tuple[int, ...]) -> Any:
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(int(np.prod(shape)), 3)).eval()
 
 
-@functools.cache
-def graph() -> bytes:
-    pytest.importorskip("onnx"), pytest.importorskip("onnxscript")
-    from consilience.students.modules import module_to_onnx
-
-    return module_to_onnx(network(PREPARE.row_shape), torch.zeros(2, *PREPARE.row_shape)).SerializeToString()
-
-
 def onnx_file(path: Path, **card: Any) -> Path:
-    path.write_bytes(graph())
+    """Write `network` as ONNX, with a card."""
+    onnx = pytest.importorskip("onnx")
+    tensor, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    last = network(PREPARE.row_shape)[1]
+    flat = onnx.helper.make_node("Flatten", ["x"], ["flat"])
+    gemm = onnx.helper.make_node("Gemm", ["flat", "W", "b"], ["logits"], transB=1)
+    weights = [onnx.numpy_helper.from_array(part.detach().numpy(), name)
+               for name, part in (("W", last.weight), ("b", last.bias))]  # fmt: skip
+    inputs, outputs = [tensor("x", kind, ["n", *PREPARE.row_shape])], [tensor("logits", kind, ["n", 3])]
+    graph = onnx.helper.make_graph([flat, gemm], "net", inputs, outputs, weights)
+    opset = onnx.helper.make_opsetid("", 17)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=9), str(path))
     write_card(path.with_suffix(".card.json"), Card(path.stem, CLASSES, "logits", **card))
     return path
 
@@ -185,7 +187,7 @@ def test_unify_and_save_and_serve(folder: Path, tmp_path: Path, monkeypatch: pyt
     loaded = load(path)
     np.testing.assert_allclose(loaded.predict_proba(X), unified.predict_proba(X), atol=1e-5)
     server = ModelServer(ServedModel(path))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     remote = as_teacher(server.url)
     np.testing.assert_allclose(np.exp(remote.predict_logits(X)), unified.predict_proba(X), atol=1e-4)
     own = Remote(server.url, preprocess=ImagePreprocess(6, "squash", mean=0.5, std=0.25))

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from consilience._validation import check_choice, check_count, check_number, check_transition
+from consilience._validation import check_choice, check_count, check_number, check_order, check_transition
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.nn.losses import RowLoss
@@ -196,7 +196,7 @@ class TargetLoss(RowLoss, ABC):
 
 def _check_power(name: str, value: float, *, or_zero: bool = False) -> float:
     """Return a power or an order, or raise unless single precision can compute with it."""
-    number = check_number(name, value, at_least=0) if or_zero else check_number(name, value, above=0)
+    number = check_number(name, value)
     if not (1 / _LARGEST <= number <= _LARGEST or (or_zero and number == 0)):
         raise InvalidInputError(
             f"{{argument}} must be {'0, or ' if or_zero else ''}from {1 / _LARGEST:g} to {_LARGEST:g}.",
@@ -297,13 +297,7 @@ class RenyiCrossEntropy(TargetLoss):
         **options: Any,
     ) -> None:
         super().__init__(weight, temperature, reduction, transition, weighted, **options)
-        self.alpha = _check_power("alpha", alpha)
-        if self.alpha != 1.0 and round(abs(self.alpha - 1.0), 15) < _NEAR_ONE:
-            raise InvalidInputError(
-                f"{{argument}} must be 1, or differ from it by at least {_NEAR_ONE:g}.",
-                argument="alpha",
-                value=alpha,
-            )
+        self.alpha = check_order(_check_power("alpha", alpha), _NEAR_ONE)
 
     def _rows(self, log_sigma: Tensor, y: Tensor) -> Tensor:
         if self.alpha == 1.0:

@@ -37,8 +37,8 @@ SAMPLED = 100_000
 """Rows that give the mean and scale of columns."""
 MIN_ROWS_TO_SPLIT = 20
 """With fewer rows nothing is held out: the validation loss of one or two rows is only noise."""
-BUFFER_SHARE = 0.25
-"""The share of the memory in which rows are shuffled."""
+BUFFER = 2**26
+"""Bytes in which rows are shuffled, whatever the memory is: the same call gives the same student."""
 SORTED = 0.05
 """Rows count as sorted if the block tells so much of the variance of targets."""
 MOST_PARTS = 128
@@ -243,8 +243,9 @@ def look_at(rows: TargetRows, seed: int, *, fraction: float, n_sample: int) -> L
     fraction : float
         Share of the rows to hold out, but at most `MOST_HELD_OUT`. They come from up to 256 random blocks.
     n_sample : int
-        How many rows to sample.
+        How many rows to sample, if that is not more than half the buffer holds.
     """
+    n_sample = min(n_sample, max(2, int(BUFFER / 2 / rows.row_bytes)))
     random = np.random.default_rng([seed, 2**32 - 1])
     blocks = np.sort(random.permutation(rows.numbers)[:_LOOKED_AT]).astype(np.intp)
     places = np.concatenate([np.empty(0, np.intp), *map(rows.places, blocks)])
@@ -327,7 +328,7 @@ def in_random_order(rows: TargetRows, n_bytes: float, seed: int) -> TargetRows:
         ConsilienceWarning(
             "The rows are sorted: soft labels differ from block to block, and the buffer of "
             f"{size_text(n_bytes)} does not hold all rows. The student may learn much worse than it "
-            f"could. They cannot be put into a random order here: {why}. Shuffle the files, or raise memory=."
+            f"could. They cannot be put into a random order here: {why}. Shuffle the files."
         )
     )
     return rows

@@ -47,10 +47,6 @@ from consilience.students.training import (
 )
 from consilience.teachers.torch import check_device, logits_of
 
-# What training takes, about: a quarter of it is the buffer in which rows are shuffled. It does not depend on
-# the memory of the machine, nor does the order of the rows: the same call gives the same model everywhere.
-SHUFFLED = 2**28
-
 
 class Network(Student, NetworkOptions):
     """Train a torch module, and give its logits.
@@ -162,7 +158,7 @@ class Network(Student, NetworkOptions):
             learn_on_ray(self, rows, n_classes, criterion, run, key)
             return
         seed = self.seed()
-        plan = plan_training(self, rows, SHUFFLED, seed)
+        plan = plan_training(self, rows, seed)
         with checkpoint_folder(run, key) as folder:
             kept = None
             if folder is not None and not self.callbacks:

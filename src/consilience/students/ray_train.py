@@ -34,7 +34,7 @@ from consilience.scoring import RayOptions, engine_options
 from consilience.scoring.ray import START_SECONDS, connected, offer
 from consilience.students import training
 from consilience.students.batches import plan_training
-from consilience.students.network import SHUFFLED, Network
+from consilience.students.network import Network
 from consilience.students.training import (
     Checkpoint,
     CheckpointFile,
@@ -79,7 +79,7 @@ def learn_on_ray(
     options, seed = engine_options(run), student.seed()
     workers = _workers(options, rows)
     # tells what is wrong before workers start
-    plan = plan_training(student, rows, SHUFFLED, seed, 0, workers)
+    plan = plan_training(student, rows, seed, 0, workers)
     with connected(options.address) as ray, checkpoint_folder(run, key) as folder:
         node = ray.get_runtime_context().get_node_id()
         here = {
@@ -278,7 +278,7 @@ def _train(
     with suppress(OSError):  # another machine may not have it
         os.chdir(folder)
     place, told = get_context().get_world_rank(), time.monotonic()
-    plan = plan_training(student, rows, SHUFFLED, seed, place, get_context().get_world_size())
+    plan = plan_training(student, rows, seed, place, get_context().get_world_size())
     identity = identity_of(student, plan, seed, criterion, key)
     # the buffers of workers differ, and the first one's checkpoint is for all
     identity["rows"] = [rows.n_rows, rows.n_columns, *plan.rows.shape[1:]]

@@ -312,6 +312,7 @@ def checkpoint_folder(run: Run, key: str) -> Iterator[StoragePath | None]:
 def identity_of(student: Network, plan: Plan, seed: int, criterion: nn.Module, key: str) -> dict[str, Any]:
     """Return what must be the same for a training to go on, as JSON values."""
     names = ("lr", "batch_size", "max_iter", "patience", "weight_decay", "standardize", "precision", "device")
+    shapes = [part.shape for part in plan.batches.blocks.nothing]
     return {
         "key": key,
         "seed": seed,
@@ -319,7 +320,7 @@ def identity_of(student: Network, plan: Plan, seed: int, criterion: nn.Module, k
         "module": repr(student.module),
         "optimizer": repr(student.optimizer),
         "criterion": repr(criterion),
-        "rows": [plan.epochs.n_rows, plan.batches.blocks.rows.n_columns, *plan.batches.X.shape],
+        "rows": [plan.epochs.n_rows, plan.batches.capacity, *shapes],
         "torch": torch.__version__,
     }
 

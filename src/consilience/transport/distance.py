@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
+from scipy.special import entr, softmax
 
 from consilience._validation import (
     as_numbers,
@@ -107,7 +107,7 @@ class SinkhornResult:
         """
         if self.regularizer == "entropy":
             return self.beta
-        gradient = self.beta - self.epsilon * _log(self.target)
+        gradient = self.beta - self.epsilon * np.log(np.where(self.target > 0, self.target, 1.0))
         return np.asarray(gradient - gradient.mean(axis=1, keepdims=True))
 
     def __repr__(self) -> str:
@@ -184,7 +184,7 @@ def sinkhorn(
         warn(ConvergenceWarning(message))
     value, converged = solved.value, solved.residual <= tol
     if regularizer == "kl":
-        value = value + eps * (1.0 - (a * _log(a)).sum(axis=1) - (b * _log(b)).sum(axis=1))
+        value = value + eps * (1.0 + entr(a).sum(axis=1) + entr(b).sum(axis=1))
     return SinkhornResult(
         value, solved.beta, solved.residual, solved.n_iter, converged, eps, regularizer,
         solved.alpha, a, b, M,
@@ -396,8 +396,3 @@ def _check_init(init: ArrayLike | None, b: Floats) -> Floats | None:
     if start.shape != b.shape:
         raise InvalidInputError(f"init has shape {start.shape}; {expected}.")
     return np.asarray(start, dtype=np.float64)
-
-
-def _log(p: Floats) -> Floats:
-    """Return log p, and 0 where p is zero."""
-    return np.asarray(np.log(np.where(p > 0, p, 1.0)))
