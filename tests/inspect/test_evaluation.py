@@ -243,16 +243,6 @@ def test_it_prints_and_exports(evaluation: Any) -> None:
         evaluation.to_frame("class")
 
 
-def test_labels_may_be_aliases() -> None:
-    X = np.array([[0.0], [1.0], [2.0], [3.0]] * 5)
-    first = LogisticRegression().fit(X, ["cat", "cat", "car", "car"] * 5)
-    second = LogisticRegression().fit(X, ["cat", "cat", "automobile", "automobile"] * 5)
-    unified = Unifier([first, second], "logistic", aliases={"automobile": "car"}, random_state=0).fit(X)
-    found = unified.evaluate(X, ["cat", "cat", "automobile", "car"] * 5)
-    assert found.scores.accuracy == 1
-    assert [row.name for row in found.by_class] == ["car", "cat"]
-
-
 def test_stored_outputs_for_other_rows_are_left_out(digits: Any) -> None:
     X, y = digits["X"], digits["y"]
     models = digits["teachers"]

@@ -16,8 +16,7 @@ from consilience import ConsilienceWarning
 from consilience.exceptions import InvalidInputError
 from consilience.rows import HeldRows, targets
 from consilience.rows.targets import Epochs, TargetRows, in_random_order, is_sorted, look_at, windows
-from consilience.run import Run
-from consilience.students import Classifier
+from consilience.students import Classifier, Network
 
 
 def numbered(n: int, block_rows: int = 16, weights: Any = None) -> TargetRows:
@@ -174,20 +173,23 @@ def test_copies_are_made_only_where_they_help(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("kind", ["torch", "mlp"])
-def test_students_learn_sorted_rows_as_well(kind: str) -> None:
+def test_students_learn_sorted_rows_as_well(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind == "torch":
+        pytest.importorskip("torch")
+    room, module = int(0.1 * N * in_order().row_bytes), "batches" if kind == "torch" else "partial_fit"
+    monkeypatch.setattr(f"consilience.students.{module}.BUFFER", room)
+
     def accuracy(order: Any) -> float:
-        given, memory = in_order(order), int(4 * 0.1 * N * in_order().row_bytes)  # a tenth is in the buffer
+        given = in_order(order)
         if kind == "torch":
-            torch_student = pytest.importorskip("consilience.students").Network
-            criterion = pytest.importorskip("consilience.nn").SoftCrossEntropy()
-            student = torch_student(max_iter=3, lr=0.01, patience=None, random_state=0)
-            student.learn_loss(given, L, criterion, run=Run(memory=memory))
+            student = Network(max_iter=3, lr=0.01, patience=None, random_state=0)
+            student.learn(given, np.ones(L))
             scores = student.predict_logits(X)
         else:
             student = Classifier(MLPClassifier((16,), max_iter=3, learning_rate_init=0.01), random_state=0)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                student.learn(given, np.ones(L), run=Run(memory=memory))
+                student.learn(given, np.ones(L))
             scores = student.estimator_.predict_proba(X)
         return float((scores.argmax(axis=1) == y).mean())
 

@@ -23,7 +23,7 @@ from consilience.exceptions import NotFittedError
 from consilience.files.ngram_model import read_model
 from consilience.kernels.embedding_bag import Descent
 from consilience.rows import targets
-from consilience.students.ngrams import Ngrams
+from consilience.students import Ngrams, ngrams
 
 SYLLABLES = {"a": ["ka", "to", "mi", "re"], "b": ["ka", "lo", "mi", "se"], "c": ["ka", "lo", "vu", "re"]}
 
@@ -287,7 +287,7 @@ def test_a_saved_model_says_the_same_in_another_process_and_needs_no_compiler(
     assert compiler == "False"
 
 
-def test_texts_read_block_by_block_teach_as_much() -> None:
+def test_texts_read_block_by_block_teach_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     stems = ["kalo", "miru", "tesa", "vopi"]
     y = rng.integers(4, size=600)
@@ -295,9 +295,10 @@ def test_texts_read_block_by_block_teach_as_much() -> None:
     Q = 0.1 / 4 + 0.9 * np.eye(4)[y]
     options: dict[str, Any] = {"n_buckets": 1000, "dim": 8, "batch_size": 16, "max_iter": 5}
     scores = []
-    for memory in (2**16, 2**24):  # a window of about 50 texts, and one of all
+    for size in (2**14, 2**22):  # a window of about 50 texts, and one of all
+        monkeypatch.setattr(ngrams, "BUFFER", size)
         found = [
-            learnt(Ngrams(random_state=seed, **options), texts[:400], Q[:400], block_rows=32, memory=memory)
+            learnt(Ngrams(random_state=seed, **options), texts[:400], Q[:400], block_rows=32)
             for seed in (0, 1, 1)
         ]
         np.testing.assert_array_equal(found[1].model_.embeddings, found[2].model_.embeddings)

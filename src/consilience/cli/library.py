@@ -15,6 +15,7 @@ _HOMES = {
     "Rows": "rows",
     "ScoreStore": "scoring.store",
     "ServedModel": "students.server",
+    "TeacherOptions": "teachers.base",
     "Unifier": "unify.unifier",
     "address_name": "teachers.remote",
     "as_rows": "rows",

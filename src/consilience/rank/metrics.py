@@ -247,8 +247,9 @@ def _student_side(case: Case, metric: Transport) -> Floats:
     """Return the logits (n, K) of the student of eq. (24); NaN for rows that cannot be held out."""
     if case.student_logits is not None:
         return case.student_logits
-    if metric.student != "probe":
-        return fitted_logits(_student_of(metric.student, case.teacher), case.X, case.y, np.unique(case.y))
+    make = maker_of(metric.student)
+    if make is not None:
+        return fitted_logits(make(case.teacher), case.X, case.y, np.unique(case.y))
     probe = probe_logits(case.features, case.codes, case.n_classes, metric.weight_decay, case.held_out)
     if not probe.converged:
         warn(
@@ -259,18 +260,13 @@ def _student_side(case: Case, metric: Transport) -> Floats:
     return probe.logits.astype(np.float64)
 
 
-def takes_teachers(student: Any) -> bool:
-    """Tell whether a student can be made for a teacher: see `_student_of`."""
-    if hasattr(student, "fit") and hasattr(student, "get_params"):
-        return "teachers" in student.get_params()
-    return callable(student)
-
-
-def _student_of(student: Any, teacher: Teacher) -> Any:
-    """Return an unfitted student of this teacher."""
-    if hasattr(student, "fit") and hasattr(student, "get_params"):
-        return clone(student, safe=False).set_params(teachers=teacher)
-    return student(teacher)
+def maker_of(student: Any) -> Callable[[Teacher], Any] | None:
+    """Return what makes an unfitted student for a teacher; None for a student that needs no teacher."""
+    if not (hasattr(student, "fit") and hasattr(student, "get_params")):
+        return student if callable(student) else None
+    if "teachers" not in student.get_params():
+        return None
+    return lambda teacher: clone(student, safe=False).set_params(teachers=teacher)
 
 
 def fitted_logits(student: Any, X: Any, y: NDArray[Any], classes: NDArray[Any]) -> Floats:

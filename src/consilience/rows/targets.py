@@ -37,8 +37,8 @@ SAMPLED = 100_000
 """Rows that give the mean and scale of columns."""
 MIN_ROWS_TO_SPLIT = 20
 """With fewer rows nothing is held out: the validation loss of one or two rows is only noise."""
-BUFFER_SHARE = 0.25
-"""The share of the memory in which rows are shuffled."""
+BUFFER = 2**26
+"""Bytes in which rows are shuffled, whatever the memory is: the same call gives the same student."""
 SORTED = 0.05
 """Rows count as sorted if the block tells so much of the variance of targets."""
 MOST_PARTS = 128
@@ -196,21 +196,15 @@ class TargetRows:
     def share(self, place: int, count: int) -> TargetRows:
         """Return the blocks that one of `count` processes learns from; a sample is still one of all rows.
 
-        Whole stretches are dealt out, the largest first, each to whoever has the fewest rows; single blocks
-        if there are too few stretches for that to be fair.
+        Whole stretches are dealt out in turn; single blocks if there are too few stretches for that to be
+        fair.
         """
         dealt = list(self.stretches)
         if len(dealt) < _PARTS_OF_A_SHARE * count:
             dealt = [range(block, block + 1) for block in self.numbers]
-        sizes = [sum(map(self.rows_in, stretch)) for stretch in dealt]
-        given, mine = [0] * count, list[int]()
-        for i in sorted(range(len(dealt)), key=lambda i: -sizes[i]):
-            to = given.index(min(given))
-            given[to] += sizes[i]
-            if to == place:
-                mine.append(i)
         found = copy.copy(self)
-        found.stretches, found.n_rows = [dealt[i] for i in sorted(mine)], given[place]
+        found.stretches = dealt[place::count]
+        found.n_rows = sum(map(self.rows_in, found.numbers))
         return found
 
     def sent(self, send: Callable[[Rows], Rows]) -> TargetRows:
@@ -243,8 +237,9 @@ def look_at(rows: TargetRows, seed: int, *, fraction: float, n_sample: int) -> L
     fraction : float
         Share of the rows to hold out, but at most `MOST_HELD_OUT`. They come from up to 256 random blocks.
     n_sample : int
-        How many rows to sample.
+        How many rows to sample, if that is not more than half the buffer holds.
     """
+    n_sample = min(n_sample, max(2, int(BUFFER / 2 / rows.row_bytes)))
     random = np.random.default_rng([seed, 2**32 - 1])
     blocks = np.sort(random.permutation(rows.numbers)[:_LOOKED_AT]).astype(np.intp)
     places = np.concatenate([np.empty(0, np.intp), *map(rows.places, blocks)])
@@ -327,7 +322,7 @@ def in_random_order(rows: TargetRows, n_bytes: float, seed: int) -> TargetRows:
         ConsilienceWarning(
             "The rows are sorted: soft labels differ from block to block, and the buffer of "
             f"{size_text(n_bytes)} does not hold all rows. The student may learn much worse than it "
-            f"could. They cannot be put into a random order here: {why}. Shuffle the files, or raise memory=."
+            f"could. They cannot be put into a random order here: {why}. Shuffle the files."
         )
     )
     return rows

@@ -209,6 +209,7 @@ def predict_file(
     out: str | os.PathLike[str],
     *,
     keep: Sequence[str] = (),
+    drop: Sequence[str] = (),
     batch_size: int = 4096,
     progress: Progress = silent,
     option: str = "data",
@@ -230,6 +231,8 @@ def predict_file(
     keep : sequence of str
         Columns of `data` to pass on to `out`. The model need not know them. Of images, ``"file"`` is the
         name of the file.
+    drop : sequence of str
+        Columns of `data` to leave out: the model knows all others.
     batch_size : int
         Rows at a time.
     progress : callable
@@ -239,7 +242,7 @@ def predict_file(
     """
     size, target = check_count("batch_size", batch_size), Path(out)
     paths = files_of(data, option)
-    rows, where = open_files(paths, option), f"{option}: {paths[0]}"
+    rows, where = open_files(paths, option, drop=drop), f"{option}: {paths[0]}"
     if keep:
         _check_keep(rows, keep, model, paths[0], target)
     if hasattr(rows, "read_with"):

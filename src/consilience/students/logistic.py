@@ -16,7 +16,7 @@ from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.linear_model import LinearFit, fit_softmax_by_blocks, fit_softmax_regression, targets
 from consilience.rows import Rows, memory_budget
-from consilience.rows.targets import BUFFER_SHARE, SAMPLED, TargetRows, look_at
+from consilience.rows.targets import SAMPLED, TargetRows, look_at
 from consilience.run import Run
 from consilience.students.student import (
     WeightedStudent,
@@ -94,8 +94,7 @@ class Logistic(WeightedStudent):
         warn_of_missing(occurs)
         columns = learnt_columns(occurs[None, :])
         decay = _decay(model, len(columns), total)
-        n_sample = max(2, min(SAMPLED, int(BUFFER_SHARE * memory_budget(run) / rows.row_bytes)))
-        X, Q, by_row = look_at(rows, int(random.randint(2**31 - 1)), fraction=0.0, n_sample=n_sample).sample
+        X, Q, by_row = look_at(rows, int(random.randint(2**31 - 1)), fraction=0.0, n_sample=SAMPLED).sample
         T = self._block_targets(Q, class_weights, by_row)[:, columns].astype(np.float32)
         start = fit_softmax_regression(
             _scaled(scaler, X, len(T)), T, len(columns), weight_decay=decay, tol=1e-3

@@ -26,9 +26,9 @@ from consilience.files.ngram_model import (
 from consilience.kernels.arrays import Floats
 from consilience.kernels.compiled import one_thread
 from consilience.kernels.ngrams import drop_ngrams, hash_ngrams, take_texts
-from consilience.rows import as_rows, memory_budget
+from consilience.rows import as_rows
 from consilience.rows.targets import (
-    BUFFER_SHARE,
+    BUFFER,
     MOST_HELD_OUT,
     Epochs,
     Part,
@@ -92,7 +92,7 @@ class Ngrams(ClassifierMixin, Student, NgramsOptions, BaseEstimator):
         """Train on texts and soft labels that are read block by block; the classes are 0 to L - 1.
 
         An epoch is a pass, or a part of one if there are more than 2^20 texts. Texts are shuffled in a
-        quarter of the memory.
+        buffer of 64 MB.
         """
         from consilience.kernels.embedding_bag import Descent  # compiles code that only training needs
 
@@ -105,7 +105,7 @@ class Ngrams(ClassifierMixin, Student, NgramsOptions, BaseEstimator):
         W = random.uniform(-1, 1, (dim, L)).astype(np.float32) / np.float32(np.sqrt(dim))
         b = np.zeros(L, dtype=np.float32)
         descent = Descent(E, W, b)
-        batches = self._batches(rows, class_weights, reading, random, memory_budget(run))
+        batches = self._batches(rows, class_weights, reading, random)
         done, total, self.losses_ = 0, epochs.visits, list[float]()
         with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # the loss reveals an overflow
             for epoch in range(epochs.total):
@@ -176,34 +176,27 @@ class Ngrams(ClassifierMixin, Student, NgramsOptions, BaseEstimator):
                 value=bounds,
             )
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string, tags.input_tags.two_d_array = True, False
-        return tags
-
     def _batches(
         self,
         rows: TargetRows,
         class_weights: Floats,
         reading: Reading,
         random: np.random.Generator,
-        memory: int,
     ) -> Iterator[tuple[Packed, NDArray[np.float32]]]:
         """Yield batches of texts in random order, pass after pass, without end."""
-        scale, size = _row_scale(rows, int(random.integers(2**31))), int(self.batch_size)
+        scale, size, all_of_them = _row_scale(rows, int(random.integers(2**31))), int(self.batch_size), None
 
         def ready(part: Part) -> tuple[Packed, NDArray[np.float32]]:
             X, soft, weights = part
             by_row = scale if weights is None else scale * weights[:, None]
             return pack(as_texts(X), reading), np.asarray(soft * by_row * class_weights, dtype=np.float32)
 
-        n_bytes, all_of_them = BUFFER_SHARE * memory, None
-        if rows.n_rows * rows.row_bytes <= n_bytes / 2:
+        if rows.n_rows * rows.row_bytes <= BUFFER / 2:
             all_of_them = [ready(rows.everything())]
         else:
-            rows = in_random_order(rows, n_bytes / 2, 0)  # of texts, this only warns
+            rows = in_random_order(rows, BUFFER / 2, 0)  # of texts, this only warns
         while True:
-            for packed, targets in all_of_them or map(ready, windows(rows, random, n_bytes)):
+            for packed, targets in all_of_them or map(ready, windows(rows, random, BUFFER)):
                 order = random.permutation(len(targets))
                 for start in range(0, len(order), size):
                     chosen = order[start : start + size]

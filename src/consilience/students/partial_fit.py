@@ -17,9 +17,8 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import responsibilities, weigh
 from consilience.kernels.held_out import resample, thin
 from consilience.kernels.linear_model import targets
-from consilience.rows import memory_budget
 from consilience.rows.targets import (
-    BUFFER_SHARE,
+    BUFFER,
     SAMPLED,
     Epochs,
     Look,
@@ -69,11 +68,10 @@ def learn_by_parts(
     With ``loss="collision"`` the soft labels are multiplied with the classifier's own predictions, from the
     second epoch on: the EM algorithm of `WeightedStudent`, with a step for each chunk.
     """
-    memory, estimator = memory_budget(run), student.seeded_clone(random)
+    estimator = student.seeded_clone(random)
     seed = int(random.randint(2**31 - 1))
-    rows = in_random_order(rows, BUFFER_SHARE * memory / 2, seed)  # a window is copied once
-    most = max(2, int(BUFFER_SHARE * memory / rows.row_bytes / 2))
-    look = look_at(rows, seed, fraction=HELD_OUT, n_sample=min(SAMPLED, most))
+    rows = in_random_order(rows, BUFFER / 2, seed)  # a window is copied once
+    look = look_at(rows, seed, fraction=HELD_OUT, n_sample=SAMPLED)
     # as for rows in memory: more copies only if there are few rows
     copies = max(FEW_COPIES, SMALL / numbers_per_row(look.sample[0], len(look.sample[1])) / rows.n_rows)
     training = _Training(student, estimator, look, class_weights, copies, seed)
@@ -81,7 +79,7 @@ def learn_by_parts(
     epochs = Epochs.of(look.rest.n_rows, passes, limited=True)
     patience = int(getattr(training.last, "n_iter_no_change", PATIENCE))
     done, epoch, since, best, kept = 0, 0, 0, np.inf, training.last
-    for part in _chunks(look.rest, np.random.default_rng(seed), BUFFER_SHARE * memory):
+    for part in _chunks(look.rest, np.random.default_rng(seed)):
         training.learn(part, own=student.loss == "collision" and epoch > 0)
         done += len(part[1])
         if done < epochs.end(epoch, epochs.n_rows):
@@ -178,9 +176,9 @@ class _Training:
             return np.asarray(self.last.predict_proba(X), dtype=np.float64)
 
 
-def _chunks(rows: TargetRows, random: Generator, n_bytes: float) -> Iterator[Part]:
+def _chunks(rows: TargetRows, random: Generator) -> Iterator[Part]:
     """Yield chunks of rows, pass after pass."""
     while True:
-        for window in windows(rows, random, n_bytes):
+        for window in windows(rows, random, BUFFER):
             for start in range(0, len(window[1]), CHUNK_ROWS):
                 yield take_part(window, slice(start, start + CHUNK_ROWS))

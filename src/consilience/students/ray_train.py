@@ -26,7 +26,6 @@ from consilience.exceptions import (
     ScoringError,
     warn,
 )
-from consilience.files.storage import StoragePath
 from consilience.rows.datasets import sent_to_ray
 from consilience.rows.targets import TargetRows
 from consilience.run import Progress, Run
@@ -34,14 +33,8 @@ from consilience.scoring import RayOptions, engine_options
 from consilience.scoring.ray import START_SECONDS, connected, offer
 from consilience.students import training
 from consilience.students.batches import plan_training
-from consilience.students.network import SHUFFLED, Network
-from consilience.students.training import (
-    Checkpoint,
-    CheckpointFile,
-    checkpoint_folder,
-    identity_of,
-    seeded,
-)
+from consilience.students.network import Network
+from consilience.students.training import Checkpoint, CheckpointFile, checkpoint_file, identity_of, seeded
 from consilience.teachers.outputs import summary
 
 RESTARTS = 3
@@ -79,8 +72,8 @@ def learn_on_ray(
     options, seed = engine_options(run), student.seed()
     workers = _workers(options, rows)
     # tells what is wrong before workers start
-    plan = plan_training(student, rows, SHUFFLED, seed, 0, workers)
-    with connected(options.address) as ray, checkpoint_folder(run, key) as folder:
+    plan = plan_training(student, rows, seed, 0, workers)
+    with connected(options.address) as ray, checkpoint_file(run, key) as file:
         node = ray.get_runtime_context().get_node_id()
         here = {
             "num_cpus": 0,
@@ -88,7 +81,7 @@ def learn_on_ray(
                 node, soft=False
             ),
         }
-        keeper = ray.remote(**here)(Keeper).remote(folder)
+        keeper = ray.remote(**here)(Keeper).remote(file)
         work = partial(
             _train,
             student,
@@ -121,13 +114,12 @@ class Keeper:
 
     Parameters
     ----------
-    folder : StoragePath, optional
+    file : CheckpointFile, optional
         Where checkpoints are written, too, so that they outlive the run.
     """
 
-    def __init__(self, folder: StoragePath | None) -> None:
-        self._file = None if folder is None else CheckpointFile(folder)
-        self._content = b"" if self._file is None else self._file.load()
+    def __init__(self, file: CheckpointFile | None) -> None:
+        self._file, self._content = file, b"" if file is None else file.load()
         self._signs, self._epoch, self._error = 0, (0, 0), None
 
     def load(self) -> bytes:
@@ -249,13 +241,12 @@ def _train_share(settings: dict[str, Any]) -> Any:
     keeper = settings["keeper"]
     try:
         return ray.get(settings["work"])(keeper=keeper)
-    except ConsilienceError as error:
-        ray.get(keeper.fail.remote(error))
-        raise
-    except (OSError, RuntimeError):  # among others, what torch raises where another worker has died
-        raise
-    except Exception as error:  # a module that takes other rows, a package that is not installed there, ...
-        ray.get(keeper.fail.remote(ScoringError(f"Training on Ray failed: {summary(error)}.")))
+    except Exception as error:
+        # what torch raises where another worker has died is mended by a new start, all else is not: a module
+        # that takes other rows, a package that is not installed there, ...
+        if isinstance(error, ConsilienceError) or not isinstance(error, OSError | RuntimeError):
+            told = ScoringError(f"Training on Ray failed: {summary(error)}.")
+            ray.get(keeper.fail.remote(error if isinstance(error, ConsilienceError) else told))
         raise
 
 
@@ -278,7 +269,7 @@ def _train(
     with suppress(OSError):  # another machine may not have it
         os.chdir(folder)
     place, told = get_context().get_world_rank(), time.monotonic()
-    plan = plan_training(student, rows, SHUFFLED, seed, place, get_context().get_world_size())
+    plan = plan_training(student, rows, seed, place, get_context().get_world_size())
     identity = identity_of(student, plan, seed, criterion, key)
     # the buffers of workers differ, and the first one's checkpoint is for all
     identity["rows"] = [rows.n_rows, rows.n_columns, *plan.rows.shape[1:]]

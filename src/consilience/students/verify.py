@@ -25,7 +25,6 @@ from consilience.teachers import as_teacher
 from consilience.teachers.folders import source_sha256
 from consilience.teachers.inputs import Input
 from consilience.teachers.onnx import Onnx, load_safely
-from consilience.teachers.onnx_graph import parse_names
 from consilience.teachers.outputs import foreign
 from consilience.teachers.remote import address_name, is_address
 
@@ -125,25 +124,13 @@ def verify_model(
 
 
 class _Examined:
-    """A saved model and what has been found out about it.
+    """A saved model and, once they were read, its card and the classifier."""
 
-    Attributes
-    ----------
-    card : Card or None
-        Once it was read.
-    model : LoadedClassifier or None
-        Once it was opened.
-    classes, columns : list or None
-        What the file itself names.
-    """
-
+    card: Any = None
     model: Any = None
-    classes: list[Any] | None = None
-    columns: list[Any] | None = None
 
     def __init__(self, source: Path) -> None:
         self.source = source
-        self.card: Any = None
 
     def ask(self, name: str, check: Callable[[], str], ready: object = True) -> Check:
         """Return the answer to a question, unless something that it needs was not found."""
@@ -173,13 +160,9 @@ class _Examined:
 
     def look_inside(self) -> str:
         if self.source.suffix.lower() == ".npz":
-            self.classes = read_model(self.source).classes.tolist()
+            read_model(self.source)
             return "plain arrays, and nothing pickled"
-        model, external = load_safely(self.source.resolve(), self.source.stem)
-        written = {entry.key: entry.value for entry in model.metadata_props}
-        self.classes = parse_names(written.get("classes", ""))
-        if "feature_names" in written:
-            self.columns = parse_names(written["feature_names"])
+        _, external = load_safely(self.source.resolve(), self.source.stem)
         if external:
             return f"it reads {shorten(path.name for path in external)} next to it, and nothing else"
         return "one file that reads no other"
@@ -190,11 +173,12 @@ class _Examined:
         return "written by consilience"
 
     def check_classes(self) -> str:
-        return _compared(list(self.card.classes), self.classes)
+        return _compared(list(self.card.classes), self.model.teacher_.own_classes)
 
     def check_columns(self) -> str:
-        names = self.card.feature_names
-        return _compared(None if names is None else list(names), self.columns)
+        listed, teacher = self.card.feature_names, self.model.teacher_
+        inside = teacher.columns.names if isinstance(teacher, Onnx) else None
+        return _compared(None if listed is None else list(listed), inside)
 
     def check_runs(self) -> str:
         rows, model = f"{_ROWS} made-up rows", self.model

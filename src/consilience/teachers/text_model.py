@@ -52,6 +52,7 @@ class TextModel(Adapter):
             ensure(hasattr(source, "model_"), shown, "is not fitted. Call fit before making a teacher of it.")
             self._model = source.model_
         check_embed_function(options.embed, shown)
+        self.own_classes = self._model.classes.tolist()  # that the file names; a card may name others
         found = own_or_given(self._model.classes if card is None else card.classes, classes, shown)
         super().__init__(shown, found, options, output="logits")
 
