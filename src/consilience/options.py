@@ -17,6 +17,7 @@ import inspect
 import math
 import numbers
 import re
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -277,7 +278,6 @@ class Option:
     default: Any
     check: Check
     help: str
-    name: str = ""
     flags: tuple[str, ...] = ()
 
     @property
@@ -314,15 +314,11 @@ class Options:
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
-        own = {name: replace(one, name=name) for name, one in vars(cls).items() if isinstance(one, Option)}
-        cls._options = dict(own)
-        for base in cls.__mro__[1:]:
-            cls._options = vars(base).get("_options", {}) | cls._options
+        own = {name: one for name, one in vars(cls).items() if isinstance(one, Option)}
+        # those of bases first, and of two with one name that of the nearest class
+        cls._options = dict(ChainMap(own, *(vars(base).get("_options", {}) for base in cls.__mro__[1:])))
         for name, declared in own.items():
-            if declared.required:
-                delattr(cls, name)
-            else:
-                setattr(cls, name, declared.default)
+            setattr(cls, name, declared.default)
         if own or sum(issubclass(base, Options) for base in cls.__bases__) > 1:
             cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
         if cls._options and cls.__doc__:
@@ -335,8 +331,8 @@ class Options:
 
     def check_options(self) -> None:
         """Raise if an option is wrong."""
-        for name, declared in self._options.items():
-            declared.check.run(name, getattr(self, name))
+        for name in self._options:
+            self.resolved(name)
 
     def resolved(self, name: str) -> Any:
         """Return an option as it is used: checked, and an object where a short name was given."""
@@ -387,16 +383,14 @@ def _constructor(cls: type[Options]) -> Callable[..., None]:
 
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     __init__.__signature__ = inspect.Signature([itself, *taken])  # type: ignore[attr-defined]
-    __init__.__qualname__ = f"{cls.__qualname__}.__init__"
-    __init__.__module__ = cls.__module__
     return __init__
 
 
 def parameters(options: Mapping[str, Option], *, keyword: bool = False) -> list[inspect.Parameter]:
     """Return the parameters of a signature: required ones first."""
     kind = inspect.Parameter.KEYWORD_ONLY if keyword else inspect.Parameter.POSITIONAL_OR_KEYWORD
-    ordered = sorted(options.values(), key=lambda one: not one.required)
-    return [inspect.Parameter(one.name, kind, default=one.default) for one in ordered]
+    ordered = sorted(options.items(), key=lambda item: not item[1].required)
+    return [inspect.Parameter(name, kind, default=one.default) for name, one in ordered]
 
 
 def _bind(name: str, signature: inspect.Signature, args: Any, given: Any) -> dict[str, Any]:
@@ -437,10 +431,9 @@ def takes(options: type[Options]) -> Callable[[Callable[..., Returned]], Callabl
         def call(*args: Any, **given: Any) -> Returned:
             called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
             bound = _bind(called, signature, args, given)
-            first = [bound.pop(parameter.name) for parameter in own]
-            chosen = options(**bound)
+            chosen = options(**{name: bound.pop(name) for name in options.declared()})
             chosen.check_options()
-            return function(*first, chosen)
+            return function(*bound.values(), chosen)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
         call.options = options  # type: ignore[attr-defined]
@@ -458,8 +451,8 @@ def with_parameters(text: str, options: Mapping[str, Option]) -> str:
     head = text[:end].rstrip()
     if "\nParameters\n" not in head:
         head += "\n\nParameters\n----------"
-    for one in options.values():
-        if f"{one.name} : " not in text:
+    for name, one in options.items():
+        if f"{name} : " not in text:
             default = "" if one.required or one.default is None else f", default {one.default!r}"
-            head += f"\n{one.name} : {one.check.says}{default}\n    {one.help}"
+            head += f"\n{name} : {one.check.says}{default}\n    {one.help}"
     return f"{head}\n\n{text[end:]}".rstrip()

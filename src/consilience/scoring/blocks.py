@@ -83,11 +83,7 @@ def engine_options(run: Run) -> RayOptions:
 
 def with_open_cache(run: Run) -> Run:
     """Return the same `Run` with its cache opened, for a verb that asks teachers several times."""
-    return run if run.cache is None else run.changed(cache=_store_of(run), cache_limit=None)
-
-
-def _store_of(run: Run) -> ScoreStore | None:
-    return None if run.cache is None else as_store(run.cache, run.cache_limit)
+    return run.changed(cache=as_store(run.cache, run.cache_limit), cache_limit=None)
 
 
 def score(teachers: Sequence[Teacher], space: LabelSpace, rows: Rows, run: Run) -> NDArray[np.float32]:
@@ -127,7 +123,7 @@ def score_here(
     teachers: Sequence[Teacher], space: LabelSpace, rows: Rows, run: Run, finish: Finish | None = None
 ) -> Iterator[BlockScores]:
     """Do what `score_blocks` does, in this process."""
-    asked = open_teachers(teachers, rows, run, _store_of(run))
+    asked = open_teachers(teachers, rows, run, as_store(run.cache, run.cache_limit))
     tell = run.counter("scoring", len(teachers) * len(rows))
     for block in rows.blocks():
         packed = ask_all(asked, len(teachers), block, tell)
@@ -150,7 +146,7 @@ def observe(teacher: Teacher, rows: Any, run: Run, embeddings: bool = True) -> O
         Whether embeddings are wanted, too.
     """
     rows = as_rows(rows)
-    asked = Asked(teacher, rows, run, _store_of(run), embeddings)
+    asked = Asked(teacher, rows, run, as_store(run.cache, run.cache_limit), embeddings)
     answers, tell = _Answers(teacher, len(rows), run, np.float64), run.counter("scoring", len(rows))
     # no rows are asked about, too: they may be of a wrong kind
     for block in rows.blocks() if len(rows) else [Block(0, slice(0, 0), rows.given)]:
@@ -385,9 +381,9 @@ def _batches(block: Block, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch
     """Yield some rows of a block in order; at least one batch, so that no rows show errors, too."""
     if not len(rows):
         yield Batch(rows, block.X, block.rows.start)
-    for start, stop in pace.borders(len(rows)):
-        part = rows[start:stop]
-        follow = int(part[-1] - part[0]) == stop - start - 1  # then it is a view, where X is an array
+    while len(rows):
+        part, rows = rows[: pace.size], rows[pace.size :]
+        follow = int(part[-1] - part[0]) == len(part) - 1  # then it is a view, where X is an array
         places: Any = slice(int(part[0]), int(part[-1]) + 1) if follow else part
-        X = block.X if stop - start == len_of(block) else take_rows(block.X, places)
+        X = block.X if len(part) == len_of(block) else take_rows(block.X, places)
         yield Batch(part, X, block.rows.start)

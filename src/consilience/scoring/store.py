@@ -33,6 +33,7 @@ from consilience.teachers.outputs import Observed
 README = "README.txt"
 NAME = "name.txt"  # a file in the folder of a model with its name, for people
 MOST_NAME = 200  # bytes of it
+_MOST_README = 2**16  # a longer one is not ours
 FILE_BYTES = 2**26
 """A file that would grow beyond this is followed by another: files are deleted as a whole."""
 UPLOAD_BYTES = 2**22  # behind a URL, a file is sent again whenever it has grown: it ends here
@@ -123,7 +124,7 @@ class ScoreStore:
         self, folder: str | os.PathLike[str], limit: float | str | None = None, *, argument: str = "limit"
     ) -> None:
         if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
-            raise InvalidInputError(f"The cache {folder!r} must be a folder.")
+            raise InvalidInputError(f"The cache {folder!r} must be a folder, a ScoreStore or None.")
         self.folder: Any = folder if is_url(folder) else Path(folder).absolute()
         self.root = storage_path(self.folder)
         self.limit = None if limit is None else parse_size(argument, limit)
@@ -131,7 +132,8 @@ class ScoreStore:
             raise InvalidInputError(f"The cache {str(self.root)!r} is a file; give a folder.")
         names = [name for name in self.root.names() if README not in name]
         ours = any(_SHELF.fullmatch(name) or _TRAINING.fullmatch(name) for name in names)
-        if names and not ours and not self._is_marked():
+        marked = ours or ((self.root / README).read(_MOST_README) or b"").startswith(_TEXT.encode())
+        if names and not marked:
             raise InvalidInputError(
                 f"The folder {str(self.root)!r} holds other files and is no cache. "
                 "Give a new or an empty folder."
@@ -140,11 +142,6 @@ class ScoreStore:
         self.used = set[StoragePath]()  # the files that this run has read or written
         self._room, self._full = 0, False  # bytes that may be written before the size is counted again
         self._warned = set[str]()
-
-    def _is_marked(self) -> bool:
-        with contextlib.suppress(OSError), (self.root / README).reading() as file:
-            return file.read(len(_TEXT)) == _TEXT.encode()
-        return False
 
     @property
     def size(self) -> int:
@@ -162,9 +159,7 @@ class ScoreStore:
     def prepare(self) -> None:
         """Make the folder and its README."""
         self.root.make_root()
-        if README not in self.root.names():
-            with (self.root / README).writing() as file:
-                file.write(_TEXT.encode())
+        (self.root / README).create(_TEXT.encode())
 
     def contents(self) -> dict[str, Any]:
         """Return what is there, for people and as JSON: bytes and rows in all and by model."""
@@ -339,9 +334,7 @@ class Shelf:
         """Return a new file to append to, and its name."""
         self._store.prepare()
         self._home.make_folder()
-        if NAME not in self._home.names():
-            with (self._home / NAME).writing() as about:
-                about.write(self._teacher[:MOST_NAME].encode(errors="replace"))
+        (self._home / NAME).create(self._teacher.encode(errors="replace")[:MOST_NAME])
         width = "" if kind.width is None else f"-{kind.width}"
         name = f"{kind.n_classes}{width}-{secrets.token_hex(8)}.rows"
         path: Any = (self._folder / name).local
@@ -458,13 +451,11 @@ def _delete_oldest(entries: Iterable[Entry], excess: int) -> int:
 
 def _of_model(folder: StoragePath) -> dict[str, Any]:
     """Return what is kept of one teacher. Its name may be anyone's text."""
-    files, teacher = _files(folder), ""
-    with contextlib.suppress(OSError), (folder / NAME).reading() as file:
-        teacher = file.read(MOST_NAME).decode(errors="replace")
+    files, teacher = _files(folder), (folder / NAME).read(MOST_NAME) or b""
     used = max((entry.used for entry, _ in files), default=0.0)
     return {
         "key": folder.name,
-        "teacher": teacher or None,
+        "teacher": teacher.decode(errors="replace") or None,
         "n_classes": files[0][1].n_classes if files else None,
         "n_rows": sum(entry.size // (8 * kind.n_words) for entry, kind in files),
         "n_bytes": sum(entry.size for entry, _ in files),
@@ -485,8 +476,4 @@ def as_store(
         )
     if cache is None or isinstance(cache, ScoreStore):
         return cache
-    if not isinstance(cache, str | os.PathLike) or not os.fspath(cache):
-        raise InvalidInputError(
-            "{argument} must be a folder, a ScoreStore or None.", argument="cache", value=cache
-        )
     return ScoreStore(cache, limit, argument="cache_limit")
