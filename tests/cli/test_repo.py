@@ -64,7 +64,6 @@ def test_models_are_listed_and_shown(folder: Path) -> None:
     ]
     assert "\n  task: irises\n" in run("show", "models", "early").stdout
     assert "float32 (n, 4)" in text
-    assert "task: irises" in run("show", "models", "early").stdout
     assert CliRunner().invoke(app, ["inspect", one["path"]]).exit_code == 0  # --teacher takes that path
 
 
@@ -129,6 +128,3 @@ def test_bad_input_is_one_sentence(words: list[str], sentence: str, folder: Path
     assert result.exit_code == 2
     assert sentence in result.stderr
     assert result.stderr.count("\n") == 1
-
-
-NAMES = ["add", "remove", "list", "show", "search", "verify", "describe", "cover"]

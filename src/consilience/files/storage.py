@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self
 from urllib.parse import urlsplit
@@ -155,9 +156,6 @@ class StoragePath:
     def __str__(self) -> str:
         return self.where
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self)!r})"
-
     def __reduce__(self) -> tuple[Any, ...]:
         return storage_path, (self.where if self.local is None else self.path,)
 
@@ -221,7 +219,7 @@ class StoragePath:
         return [entry.path.name for entry in self.listing()]
 
     @contextmanager
-    def reading(self) -> Iterator[BinaryIO]:
+    def reading(self) -> Iterator[BufferedReader]:
         """Open a regular file to read. All else raises a FileNotFoundError, as if nothing were there."""
         with contextlib.ExitStack() as stack:
             try:
@@ -235,12 +233,6 @@ class StoragePath:
             except InvalidInputError as error:
                 raise FileNotFoundError(errno.ENOENT, str(error), self.where) from None
             yield file
-
-    def blocks(self) -> Iterator[bytes]:
-        """Yield the content of a file in pieces, so that a large one need not fit in memory."""
-        with self.reading() as file:
-            while block := file.read(BLOCK):
-                yield block
 
     def read(self, most: int) -> bytes | None:
         """Return the content of a file; None if there is none, or it has more than so many bytes."""

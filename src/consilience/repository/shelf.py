@@ -32,7 +32,7 @@ from consilience.exceptions import (
     WriteError,
 )
 from consilience.files.card import MAX_BYTES
-from consilience.files.storage import Entry, StoragePath, local_path, storage_path
+from consilience.files.storage import BLOCK, Entry, StoragePath, local_path, storage_path
 from consilience.repository.entry import ModelEntry, ModelFile, is_folder
 from consilience.repository.listing import Finding, RepositoryCheck
 from consilience.run import Progress
@@ -235,12 +235,10 @@ def card_file(folder: str) -> str:
 def _fetch(source: StoragePath, file: BinaryIO, about: ModelFile) -> None:
     """Copy a file of a model, or raise if it is not the one that was added."""
     digest = hashlib.sha256()
-    with contextlib.suppress(FileNotFoundError):
-        for block in source.blocks():
+    with contextlib.suppress(FileNotFoundError), source.reading() as read:
+        while (block := read.read(BLOCK)) and file.tell() <= about.n_bytes:  # a store may send without end
             digest.update(block)
             file.write(block)
-            if file.tell() > about.n_bytes:  # a store may send without end
-                break
     if digest.hexdigest() != about.sha256:
         raise InvalidInputError(
             f"{source} is missing, or not the file that was added. Remove the model, and add it again."
@@ -266,10 +264,8 @@ def _check_model(entry: ModelEntry, files: Mapping[str, Entry]) -> Iterator[Find
 
 
 def _sha256(entry: Entry) -> str:
-    digest = hashlib.sha256()
-    for block in entry.path.blocks():
-        digest.update(block)
-    return digest.hexdigest()
+    with entry.path.reading() as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _problem(found: Entry | None, about: ModelFile) -> str:
