@@ -116,7 +116,7 @@ def test_verify_exits_with_1_where_something_is_wrong(folder: Path) -> None:
         (["add", "models", "early.onnx"], "or give --name another"),
         (
             ["add", "models", "early.onnx", "--name", "x", "--metric", "good"],
-            "--metric good must be NAME=NUMBER",
+            "--metric has '' at ['good']; expected a number",
         ),
         (["add", "models", "early.onnx", "--name", "a/b"], "--name 'a/b' must be a text"),
         (["search", "models", "--data", "X.npy", "--labels", "y.npy"], "has a description yet"),

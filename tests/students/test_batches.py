@@ -133,27 +133,6 @@ def test_weights_of_rows_count() -> None:
     assert (student.predict_logits(X).argmax(axis=1) == y).mean() > 0.9
 
 
-def test_validation_preprocess_and_precision() -> None:
-    X, Q, y = problem(400)
-    texts = [" ".join(map(str, row)) for row in X]
-
-    def numbers(texts: list[str]) -> Any:
-        return np.array([text.split() for text in texts], dtype=np.float32)
-
-    student = fit(
-        target_rows(texts, Q, block_rows=64),
-        preprocess=numbers,
-        validation=(texts[:50], y[:50]),
-        precision="bfloat16",
-        standardize=True,
-        module=nn.Linear(4, L),
-        lr=0.1,
-        max_iter=20,
-    )
-    assert student.history_[-1]["valid_accuracy"] > 0.8
-    assert (student.predict_logits(texts).argmax(axis=1) == y).mean() > 0.85
-
-
 def test_what_is_wrong_with_a_block_is_said() -> None:
     X, Q, _ = problem(100)
     X[77, 1] = np.nan

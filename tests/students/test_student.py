@@ -59,21 +59,6 @@ def test_a_class_without_soft_labels_is_named() -> None:
     assert student.columns_.tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("least", [-0.1, 1.0, np.nan, "0.1"])
-def test_a_bad_min_label_is_refused(least: Any) -> None:
-    X, soft = blobs()
-    with pytest.raises(InvalidInputError, match="min_label"):
-        learnt(Classifier(LogisticRegression(), min_label=least), X, soft)
-
-
-@pytest.mark.parametrize("name", ["boosting", "forest", "logistic", "mlp"])
-def test_named_students_are_fresh_classifiers(name: str) -> None:
-    student = named_student(name)
-    assert isinstance(student, BaseEstimator)
-    assert hasattr(student, "predict_proba")
-    assert named_student(name) is not student
-
-
 @pytest.mark.parametrize("name", ["torch", "mlp", "logistic", "boosting"])
 def test_sparse_rows_are_refused_before_teachers_are_asked(name: str) -> None:
     with pytest.raises(InvalidInputError, match=rf"the student '{name}' needs dense rows.*student='forest'"):
@@ -81,7 +66,8 @@ def test_sparse_rows_are_refused_before_teachers_are_asked(name: str) -> None:
     assert make_student("forest", X=csr_array(np.eye(3)), random_state=0) is not None
 
 
-def test_an_unknown_name_gets_a_suggestion() -> None:
+def test_a_student_for_hard_labels_has_a_name() -> None:
+    assert isinstance(named_student("forest"), RandomForestClassifier)
     with pytest.raises(InvalidInputError, match="Did you mean 'forest'"):
         named_student("forrest")
 

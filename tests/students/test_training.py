@@ -129,22 +129,6 @@ def test_outputs_with_logits_are_understood(kind: Any) -> None:
     assert teacher.class_weights.shape == (3, 8)
 
 
-class Select(nn.Module):  # type: ignore[misc]
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Any) -> Any:
-        return self.inner(x).logits
-
-
-def test_a_network_wrapped_to_select_logits_keeps_its_embedding() -> None:
-    inner = Named()
-    plain, wrapped = as_teacher(inner, [0, 1, 2]), as_teacher(Select(inner), [0, 1, 2])
-    np.testing.assert_array_equal(wrapped.embed(X), plain.embed(X))
-    np.testing.assert_array_equal(wrapped.class_weights, plain.class_weights)
-
-
 WORDS = ["red", "blue", "green", "warm", "cold"]
 texts = [" ".join(rng.choice(WORDS, size=3)) for _ in range(120)]
 

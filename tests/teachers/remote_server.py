@@ -89,6 +89,7 @@ class Server:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: Any
 
     def log_message(self, *_: Any) -> None:

@@ -283,6 +283,7 @@ class TestFingerprint:
         ("change", "told"),
         [
             ({"platform": "other"}, None),
+            ({"platform": "other"}, "1"),  # under the same version
             ({"versions": ["2"]}, "2"),
             ({"inputs": [{**INPUT, "parameters": {"trained": "later"}}]}, None),
         ],

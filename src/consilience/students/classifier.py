@@ -160,8 +160,7 @@ class StudentClassifier(FittedClassifier):
         self.example_ = take_rows(X, _example_rows(X))
         self.fit_record_ = describe_fit(self, X, n_rows)
         for name in ("n_features_in_", "feature_names_in_"):  # from an earlier fit on other rows
-            if hasattr(self, name):
-                delattr(self, name)
+            vars(self).pop(name, None)
         if len(getattr(X, "shape", ())) > 1:
             self.n_features_in_ = int(X.shape[1])
         if as_seen.names is not None:
@@ -171,9 +170,6 @@ class StudentClassifier(FittedClassifier):
         # a plain clone would also clone, and so un-fit, the scikit-learn teachers in the list
         params = self.get_params(deep=False).items()
         return type(self)(**{k: v if k == "teachers" else clone(v, safe=False) for k, v in params})
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "student_")
 
 
 def describe_fit(estimator: Any, X: Any, all_rows: int | None = None) -> dict[str, Any]:

@@ -37,9 +37,8 @@ from consilience.students.student import Student
 from consilience.students.training import (
     OPTIMIZERS,
     Checkpoint,
-    CheckpointFile,
     Trainer,
-    checkpoint_folder,
+    checkpoint_file,
     identity_of,
     multiplications_per_row,
     seeded,
@@ -159,11 +158,10 @@ class Network(Student, NetworkOptions):
             return
         seed = self.seed()
         plan = plan_training(self, rows, seed)
-        with checkpoint_folder(run, key) as folder:
+        with checkpoint_file(run, key) as file:
             kept = None
-            if folder is not None and not self.callbacks:
-                identity = identity_of(self, plan, seed, criterion, key)
-                kept = Checkpoint(CheckpointFile(folder), identity, training.INTERVAL)
+            if file is not None and not self.callbacks:
+                kept = Checkpoint(file, identity_of(self, plan, seed, criterion, key), training.INTERVAL)
             with self.training(plan, seed, n_classes, criterion) as trainer:
                 trainer.run(run.report, kept)
 
@@ -301,7 +299,7 @@ def _check_pair(validation: Any) -> None:
 
 def _read_codes(y: Any, n_classes: int) -> NDArray[np.intp]:
     """Return positions (n,) of labels among the classes, -1 for no label, or raise."""
-    codes = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
+    codes = np.asarray(y)
     if codes.ndim != 1 or codes.dtype.kind not in "iu":
         raise InvalidInputError(
             f"The labels of validation have shape {codes.shape} and type {codes.dtype}; expected (n,) whole "

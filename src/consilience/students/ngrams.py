@@ -176,11 +176,6 @@ class Ngrams(ClassifierMixin, Student, NgramsOptions, BaseEstimator):
                 value=bounds,
             )
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string, tags.input_tags.two_d_array = True, False
-        return tags
-
     def _batches(
         self,
         rows: TargetRows,

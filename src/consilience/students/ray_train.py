@@ -26,7 +26,6 @@ from consilience.exceptions import (
     ScoringError,
     warn,
 )
-from consilience.files.storage import StoragePath
 from consilience.rows.datasets import sent_to_ray
 from consilience.rows.targets import TargetRows
 from consilience.run import Progress, Run
@@ -35,13 +34,7 @@ from consilience.scoring.ray import START_SECONDS, connected, offer
 from consilience.students import training
 from consilience.students.batches import plan_training
 from consilience.students.network import Network
-from consilience.students.training import (
-    Checkpoint,
-    CheckpointFile,
-    checkpoint_folder,
-    identity_of,
-    seeded,
-)
+from consilience.students.training import Checkpoint, CheckpointFile, checkpoint_file, identity_of, seeded
 from consilience.teachers.outputs import summary
 
 RESTARTS = 3
@@ -80,7 +73,7 @@ def learn_on_ray(
     workers = _workers(options, rows)
     # tells what is wrong before workers start
     plan = plan_training(student, rows, seed, 0, workers)
-    with connected(options.address) as ray, checkpoint_folder(run, key) as folder:
+    with connected(options.address) as ray, checkpoint_file(run, key) as file:
         node = ray.get_runtime_context().get_node_id()
         here = {
             "num_cpus": 0,
@@ -88,7 +81,7 @@ def learn_on_ray(
                 node, soft=False
             ),
         }
-        keeper = ray.remote(**here)(Keeper).remote(folder)
+        keeper = ray.remote(**here)(Keeper).remote(file)
         work = partial(
             _train,
             student,
@@ -121,13 +114,12 @@ class Keeper:
 
     Parameters
     ----------
-    folder : StoragePath, optional
+    file : CheckpointFile, optional
         Where checkpoints are written, too, so that they outlive the run.
     """
 
-    def __init__(self, folder: StoragePath | None) -> None:
-        self._file = None if folder is None else CheckpointFile(folder)
-        self._content = b"" if self._file is None else self._file.load()
+    def __init__(self, file: CheckpointFile | None) -> None:
+        self._file, self._content = file, b"" if file is None else file.load()
         self._signs, self._epoch, self._error = 0, (0, 0), None
 
     def load(self) -> bytes:
@@ -249,13 +241,12 @@ def _train_share(settings: dict[str, Any]) -> Any:
     keeper = settings["keeper"]
     try:
         return ray.get(settings["work"])(keeper=keeper)
-    except ConsilienceError as error:
-        ray.get(keeper.fail.remote(error))
-        raise
-    except (OSError, RuntimeError):  # among others, what torch raises where another worker has died
-        raise
-    except Exception as error:  # a module that takes other rows, a package that is not installed there, ...
-        ray.get(keeper.fail.remote(ScoringError(f"Training on Ray failed: {summary(error)}.")))
+    except Exception as error:
+        # what torch raises where another worker has died is mended by a new start, all else is not: a module
+        # that takes other rows, a package that is not installed there, ...
+        if isinstance(error, ConsilienceError) or not isinstance(error, OSError | RuntimeError):
+            told = ScoringError(f"Training on Ray failed: {summary(error)}.")
+            ray.get(keeper.fail.remote(error if isinstance(error, ConsilienceError) else told))
         raise
 
 

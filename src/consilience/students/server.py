@@ -225,6 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = f"consilience/{__version__}"
     sys_version = ""
     timeout = _PATIENCE
+    wbufsize = -1  # an answer is one packet: the second of two waits for 40 ms
     server: ModelServer
 
     def log_message(self, *_: Any) -> None:

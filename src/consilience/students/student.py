@@ -373,11 +373,8 @@ def mean_collision(proba: Floats, target: Floats, mass: Floats) -> float:
 
 def _sample_weight_name(estimator: Any) -> str | None:
     """Return the keyword of `fit` that takes sample weights, if there is one."""
-    if isinstance(estimator, Pipeline):
-        name, last = estimator.steps[-1]
-        inner = _sample_weight_name(last)
-        return None if inner is None else f"{name}__{inner}"
-    return "sample_weight" if has_fit_parameter(estimator, "sample_weight") else None
+    name = f"{estimator.steps[-1][0]}__sample_weight" if isinstance(estimator, Pipeline) else "sample_weight"
+    return name if has_fit_parameter(last_step(estimator), "sample_weight") else None
 
 
 def fit_foreign(estimator: Any, X: Any, labels: NDArray[Any] | None = None, **options: Any) -> None:

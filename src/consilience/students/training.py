@@ -229,10 +229,10 @@ def half_type(precision: str, device: str) -> torch.dtype | None:
 
 
 class CheckpointFile:
-    """The file of checkpoints in a folder."""
+    """The file of checkpoints; it may lie in a bucket."""
 
-    def __init__(self, folder: StoragePath) -> None:
-        self._file = folder / FILE
+    def __init__(self, file: StoragePath) -> None:
+        self._file = file
 
     def load(self) -> bytes:
         """Return the content of the file; nothing, if it cannot be read."""
@@ -291,10 +291,10 @@ class Checkpoint:
 
 
 @contextmanager
-def checkpoint_folder(run: Run, key: str) -> Iterator[StoragePath | None]:
-    """Give a folder in the cache, if there is one, for the checkpoints of a training on labels of this key.
+def checkpoint_file(run: Run, key: str) -> Iterator[CheckpointFile | None]:
+    """Give a file in the cache, if there is one, for the checkpoints of a training on labels of this key.
 
-    It is removed when the training is over, and left where it fails.
+    It is removed with its folder when the training is over, and left where it fails.
     """
     store = as_store(run.cache, run.cache_limit)
     if store is None or not key:
@@ -304,7 +304,7 @@ def checkpoint_folder(run: Run, key: str) -> Iterator[StoragePath | None]:
     with suppress(OSError):  # scoring has said already that it cannot be written
         store.prepare()
         folder.make_root()
-    yield folder
+    yield CheckpointFile(folder / FILE)
     (folder / FILE).delete()
     folder.delete_folder()
 

@@ -197,8 +197,7 @@ class Remote(Adapter):
         self._channel = Channel(self.name, self._address.url, options)
         with self._told():
             self._binary = "binary_tensor_data" in self._extensions()
-            (answer,) = self._channel.ask([Call(self._address.url)])
-            self._metadata = told = read_metadata(answer.body)
+            self._metadata = told = read_metadata(self._channel.ask([])[1])
             self._output = options.output_name or self._scores_among(told.outputs, options.output)
             own = self._named_classes() if card is None else card.classes
             about = told.inputs[0].parameters if len(told.inputs) == 1 else {}
@@ -242,18 +241,17 @@ class Remote(Adapter):
             feed = [(name, kind, pad(values, total)) for name, kind, values in feed]
         starts = range(0, total, size)
         with self._told():
-            answers = self._channel.ask(self._call(feed, slice(start, start + size)) for start in starts)
+            answers, about = self._channel.ask(
+                self._call(feed, slice(start, start + size)) for start in starts
+            )
             parts = [
                 self._read(answer, min(size, total - start))
                 for start, answer in zip(starts, answers, strict=True)
             ]
-            if any(answer.repeated for answer in answers) or self._version_told is None:
-                # nothing of this batch is kept if the server describes another model than before
-                (answer,) = self._channel.ask([Call(self._address.url)])
-                expect(
-                    read_metadata(answer.body) == self._metadata,
-                    "describes another model than before (metadata have changed). Make the teacher anew",
-                )
+            expect(
+                read_metadata(about) == self._metadata,
+                "describes another model than before (metadata have changed). Make the teacher anew",
+            )
         scores = np.concatenate(parts)[:rows]
         wrong = np.flatnonzero(np.isnan(scores.reshape(rows, -1)).any(axis=1))
         if len(wrong):
@@ -321,7 +319,7 @@ class Remote(Adapter):
     def _extensions(self) -> Any:
         """Return the extensions that a server has; none if it does not describe itself."""
         try:
-            (answer,) = self._channel.ask([Call(self._address.server)])
+            (answer,), _ = self._channel.ask([Call(self._address.server)])
             found = parse_object(answer.body).get("extensions")
         except (InvalidInputError, ProtocolError):
             return ()

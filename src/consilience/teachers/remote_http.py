@@ -9,6 +9,7 @@ import re
 import ssl
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -37,11 +38,10 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came back: its body, the length of its JSON part if it has others, and whether it took repeats."""
+    """What came back: its body, and the length of its JSON part if it has others."""
 
     body: bytes
     header: str | None
-    repeated: bool
 
 
 class _Fleeting(Exception):  # noqa: N818
@@ -85,19 +85,20 @@ class Channel:
     def _trust(self) -> ssl.SSLContext:
         """Return the certificates to trust."""
         with foreign(self._name, "has a ca_file that holds no certificates"):
-            return ssl.create_default_context(cafile=self._limits.ca_file)
+            return _certificates(self._limits.ca_file)
 
-    def ask(self, calls: Iterable[Call]) -> list[Answer]:
-        """Return the answers in order; a call is only made up when it can be sent.
+    def ask(self, calls: Iterable[Call]) -> tuple[list[Answer], bytes]:
+        """Return the answers in order, and what the server then says about the model.
 
-        They are waited for in a thread, since this one may have a loop already, as in a notebook.
+        A call is only made up when it can be sent. Answers are waited for in a thread, since this one may
+        have a loop already, as in a notebook.
         """
         portals = require("anyio.from_thread", extra="remote", purpose=_PURPOSE)
         with portals.start_blocking_portal() as portal:
-            found: list[Answer] = portal.call(self._ask, calls)
+            found: tuple[list[Answer], bytes] = portal.call(self._ask, calls)
             return found
 
-    async def _ask(self, calls: Iterable[Call]) -> list[Answer]:
+    async def _ask(self, calls: Iterable[Call]) -> tuple[list[Answer], bytes]:
         httpx = require("httpx", extra="remote", purpose=_PURPOSE)
         _ours.set(True)
         for name in _LOGGERS:  # httpx logs hosts
@@ -122,7 +123,8 @@ class Channel:
                         workers.create_task(work(client))
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
-        return [answers[number] for number in sorted(answers)]
+            about = await self._insist(httpx, client, Call(self._url))
+        return [answers[number] for number in sorted(answers)], about.body
 
     async def _insist(self, httpx: Any, client: Any, call: Call) -> Answer:
         """Send a request until it is answered, or there is no hope; a time-out is repeated once."""
@@ -147,16 +149,16 @@ class Channel:
         try:
             async for attempt in tries:
                 with attempt:
-                    body, header = await self._send(httpx, client, call)
+                    answer = await self._send(httpx, client, call)
         except _Fleeting as fault:
             asked = "once" if len(faults) == 1 else f"{len(faults)} times"
             raise ScoringError(
                 f"Teacher {self._name!r} {fault} (asked {asked}). With a cache, what it said is kept: run "
                 "the same again."
             ) from None
-        return Answer(body, header, bool(faults))
+        return answer
 
-    async def _send(self, httpx: Any, client: Any, call: Call) -> tuple[bytes, str | None]:
+    async def _send(self, httpx: Any, client: Any, call: Call) -> Answer:
         method = "GET" if call.body is None else "POST"
         try:
             async with (
@@ -165,7 +167,7 @@ class Channel:
             ):
                 body = await self._read(response)
                 self._judge(response, body)
-                return body, response.headers.get(HEADER)
+                return Answer(body, response.headers.get(HEADER))
         except (TimeoutError, httpx.TimeoutException) as error:
             done = "open a connection" if isinstance(error, httpx.ConnectTimeout) else "answer"
             raise _Fleeting(
@@ -233,3 +235,9 @@ class Channel:
 
 def _is_of_others(record: logging.LogRecord) -> bool:
     return not _ours.get()
+
+
+@lru_cache(maxsize=8)
+def _certificates(ca_file: Any) -> ssl.SSLContext:
+    # reading the system's takes longer than asking a server of this machine
+    return ssl.create_default_context(cafile=ca_file)
