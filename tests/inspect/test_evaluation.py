@@ -16,8 +16,8 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 from consilience import CoverageWarning, InvalidInputError, LabelSpace, Unifier, as_teacher
-from consilience.inspect.evaluate import evaluate_teacher
-from consilience.inspect.scores import Answers, Scores, beside_teachers
+from consilience.inspect.evaluate import beside_teachers, evaluate_teacher
+from consilience.inspect.evaluation import Answers, Scores
 
 
 @pytest.fixture(scope="module")

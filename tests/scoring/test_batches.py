@@ -30,10 +30,11 @@ def say(text: str) -> dict[str, float]:
 
 
 def sizes(pace: Pace, rows: int, seconds_a_row: float) -> list[int]:
-    found = []
-    for start, stop in pace.borders(rows):
-        found.append(stop - start)
-        pace.took(stop - start, (stop - start) * seconds_a_row)
+    found = list[int]()
+    while rows:
+        found.append(min(pace.size, rows))
+        rows -= found[-1]
+        pace.took(found[-1], found[-1] * seconds_a_row)
     return found
 
 

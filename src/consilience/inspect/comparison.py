@@ -21,10 +21,10 @@ from consilience._words import counted, percent
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError
 from consilience.inspect.drawing import Block
 from consilience.inspect.evaluate import ask, read_truth, unknown_classes
+from consilience.inspect.evaluation import wilson
 from consilience.inspect.page import Told, columns_of, frame, plain, table
-from consilience.inspect.scores import wilson
 from consilience.kernels.arrays import Floats
-from consilience.labels import LabelSpace, check_packed_logits
+from consilience.labels import LabelSpace
 from consilience.methods import Method, as_method
 from consilience.rows import as_rows
 from consilience.rows.tables import as_values
@@ -273,11 +273,8 @@ def compare(
     truth = read_truth(np.full(n, -1) if y is None else y, n, space, at_least=0, some_known=True)
     learner = _learner(unified, student, X)
     used = np.isin(np.arange(n), spread_out(np.arange(n), max_rows))
-    if logits is None:
-        with _quiet():
-            packed = ask(teachers, space, X, used, run, told)
-    else:
-        packed = check_packed_logits(logits, space, n)[used]
+    with _quiet():
+        packed = ask(teachers, space, X, run, told, known=used, logits=logits)
     answered = ~np.isnan(packed[:, space.offsets[:-1]]).all(axis=1)
     if answered.sum() < 4:
         raise InvalidInputError("Teachers answer on fewer than 4 rows of X; comparing needs more.")
