@@ -221,7 +221,8 @@ def test_what_cannot_be_exported_says_so(model, rows, words):
 
 
 @pytest.mark.parametrize(
-    ("classes", "words"), [(["a", "a"], "more than once"), ([2**63, 1], "uint64 cannot be written")]
+    ("classes", "words"),
+    [(["a", "a"], "more than once"), ([2**63, 2**63 + 2**12], "uint64 cannot be written")],
 )
 def test_classes_that_a_file_cannot_hold(classes, words):
     with pytest.raises(InvalidInputError, match=words):
