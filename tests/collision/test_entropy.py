@@ -120,7 +120,7 @@ def test_the_uniform_transition_makes_the_targets_of_figure_2() -> None:
         (([[0.5, 0.5]], [0]), {"q": -1}, "q=-1 must be"),
         (([[0.5, 0.5]], [0]), {"transition": np.eye(3)}, r"expected \(2, 2\)"),
         (([[0.5, 0.5]], [0]), {"transition": [[1.0, 0.0], [0.5, 0.5]]}, "Its rows do: give its transpose"),
-        (([[0.5, 0.5]], [0]), {"transition": [[2.0, 0.0], [-1.0, 1.0]]}, "negative"),
+        (([[0.5, 0.5]], [0]), {"transition": [[2.0, 0.0], [-1.0, 1.0]]}, r"-1.0 at \(1, 0\)"),
     ],
 )
 def test_wrong_input_is_refused(arguments: Any, options: Any, problem: str) -> None:

@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "gallery"
 EXAMPLES = sorted(path.stem.removeprefix("plot_") for path in FOLDER.glob("plot_*.py"))
 MODULES = Path(os.environ.get("CONSILIENCE_NODE_MODULES") or ROOT / "node_modules")
+SLOW = {"name_the_clusters", "out_of_memory"}  # of about ten seconds each
 Names = dict[str, Any]
 
 
@@ -181,7 +182,9 @@ def test_every_example_has_a_place_in_the_gallery() -> None:
 
 
 @pytest.mark.usefixtures("drawing")
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.nightly if name in SLOW else ()) for name in EXAMPLES]
+)
 def test_an_example_shows_what_it_claims_in_figures(name: str) -> None:
     CLAIMS[name](run(name))
     assert plt.get_fignums()

@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 
 from benchmarks.papers import assess
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")

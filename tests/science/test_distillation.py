@@ -22,7 +22,7 @@ from consilience import ConsilienceWarning, CrossTaskDistiller, as_teacher, rank
 torch = pytest.importorskip("torch")
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.nightly,
     # a dropped teacher warns, and so do unlabelled rows that nobody can teach
     pytest.mark.filterwarnings("ignore::consilience.exceptions.ConsilienceWarning"),
 ]

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from consilience import CollisionClassifier  # noqa: E402
 from consilience.students import Network  # noqa: E402
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 ETA = 0.5
 LOSSES = ("cross-entropy", "collision", "generalised-collision")
