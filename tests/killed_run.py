@@ -65,8 +65,6 @@ def run(verb: str, folder: Path, when: str = "never", by: str = "SIGKILL") -> An
         )
         return distiller.fit(folder / "X.npy", y).predict_proba(X)
     unifier = Unifier([teacher], student, random_state=0, run=Run(rows_per_call=BATCH, **options))
-    if verb == "score":
-        return unifier.score_teachers(folder / "X.npy")
     return unifier.fit(folder / "X.npy").predict_proba(X)
 
 

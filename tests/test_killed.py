@@ -15,9 +15,8 @@ from tests import killed_run
 @pytest.mark.parametrize(
     ("verb", "when", "by"),
     [
-        ("score", "scoring", "SIGKILL"),
-        ("unify", "scoring", "SIGINT"),
-        ("distil", "scoring", "SIGKILL"),
+        ("unify", "scoring", "SIGKILL"),
+        ("distil", "scoring", "SIGINT"),
         ("distil", "training", "SIGKILL"),
     ],
 )

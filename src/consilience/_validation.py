@@ -20,11 +20,13 @@ __all__ = [
     "check_cost",
     "check_count",
     "check_distributions",
+    "check_epsilon",
     "check_fitted",
     "check_number",
-    "check_sharpness",
+    "check_order",
     "check_temperature",
     "check_transition",
+    "check_weights",
     "n_rows",
     "take_rows",
 ]
@@ -50,6 +52,21 @@ def as_numbers(name: str, values: ArrayLike, expected: str) -> NDArray[Any]:
     if array.dtype.kind not in "biuf":
         raise InvalidInputError(f"{name} has shape {array.shape} and type {array.dtype}; {expected}.")
     return array
+
+
+def check_weights(name: str, values: ArrayLike | None, count: int) -> NDArray[np.float64]:
+    """Return the weights (count,) of rows, ones if none are given; raise if they are wrong."""
+    if values is None:
+        return np.ones(count)
+    expected = f"expected ({count},), numbers of at least 0"
+    weights = as_numbers(name, values, expected).astype(np.float64)
+    if weights.shape != (count,):
+        raise InvalidInputError(f"{name} has shape {weights.shape}; {expected}.")
+    wrong = ~((weights >= 0) & np.isfinite(weights))
+    if wrong.any():
+        place = int(wrong.argmax())
+        raise InvalidInputError(f"{name} has {weights[place]} at position {place}; {expected}.")
+    return weights
 
 
 def check_fitted(estimator: object, attribute: str) -> None:
@@ -125,15 +142,21 @@ def check_cost(
     return M
 
 
-def check_sharpness(epsilon: float, cost: NDArray[np.float64]) -> float:
-    """Return epsilon, or raise where M / epsilon is beyond what double precision resolves.
+def check_epsilon(epsilon: float | str, cost: NDArray[np.float64]) -> float:
+    """Return epsilon, that of the cost for "auto"; or raise where doubles do not resolve cost / epsilon.
 
     Examples
     --------
-    >>> check_sharpness(1e-310, np.eye(2))  # doctest: +ELLIPSIS
+    >>> check_epsilon(1e-310, np.eye(2))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     consilience.exceptions.InvalidInputError: The cost has a range of 1, with epsilon=1e-310; ...
     """
+    if isinstance(epsilon, str):
+        from consilience.kernels.transport.sinkhorn import automatic_epsilon  # imports numba
+
+        check_choice("epsilon", epsilon, ("auto",))
+        epsilon = automatic_epsilon(cost)
+    epsilon = check_number("epsilon", epsilon, above=0)
     span = float(cost.max()) - float(cost.min())
     if not (span <= _WIDEST and span / epsilon <= _SHARPEST):
         raise InvalidInputError(
@@ -143,6 +166,18 @@ def check_sharpness(epsilon: float, cost: NDArray[np.float64]) -> float:
             value=epsilon,
         )
     return check_number("epsilon", epsilon, at_most=_WIDEST)
+
+
+def check_order(alpha: object, nearest: float) -> float:
+    """Return the order of a Renyi entropy, or raise if it is so near 1 that only rounding is left."""
+    order = check_number("alpha", alpha, above=0)
+    if order != 1.0 and round(abs(order - 1.0), 15) < nearest:
+        raise InvalidInputError(
+            f"{{argument}} must be 1, or differ from it by at least {nearest:g}.",
+            argument="alpha",
+            value=alpha,
+        )
+    return order
 
 
 def _check_entries(name: str, values: NDArray[Any], right: NDArray[np.bool_], expected: str) -> None:

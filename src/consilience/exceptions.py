@@ -118,12 +118,13 @@ class _Worded:
         return self.worded()
 
     def _filled(self, message: str, spell: Spelling) -> str:
-        if self.row is not None:
-            message = message.replace("{row}", str(self.row))
-        if self.remedy is not None:
-            message = message.replace("{remedy}", spell(*self.remedy))
-        if self.argument is not None:
-            message = message.replace("{argument}", spell(self.argument, self.value))
+        slots = {
+            "{row}": None if self.row is None else str(self.row),
+            "{remedy}": self.remedy and spell(*self.remedy),
+            "{argument}": self.argument and spell(self.argument, self.value),
+        }
+        for slot, text in slots.items():
+            message = message if text is None else message.replace(slot, text)
         return message
 
 
@@ -210,13 +211,7 @@ class TeacherError(InvalidInputError):
     def __init__(self, name: str, problem: str, position: str = "", **data: Any) -> None:
         super().__init__(problem, **data)
         self.args = (name, problem, position)  # what pickle and copy make it from
-        self.teacher: str = name
-        self.position = position
-
-    @property
-    def name(self) -> str:
-        """The teacher's name."""
-        return self.teacher
+        self.teacher, self.position = name, position
 
     @property
     def problem(self) -> str:

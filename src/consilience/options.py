@@ -17,6 +17,7 @@ import inspect
 import math
 import numbers
 import re
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -46,11 +47,21 @@ def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
         return
     *texts, last = [repr(one) for one in allowed]
     listing = f"{', '.join(texts)} or {last}" if texts else last
-    words = [choice for choice in allowed if isinstance(choice, str)]
-    given = value if isinstance(value, str) else shown(value)
-    near = difflib.get_close_matches(given.lower(), words, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(value if isinstance(value, str) else shown(value), allowed)
     raise InvalidInputError(f"{{argument}} is unknown; use {listing}.{hint}", argument=name, value=value)
+
+
+def did_you_mean(given: str, words: Iterable[object]) -> str:
+    """Return a hint at the nearest of some words; empty if none is near.
+
+    Examples
+    --------
+    >>> did_you_mean("mfp", ["ce", "mf-p"])
+    " Did you mean 'mf-p'?"
+    """
+    texts = [word for word in words if isinstance(word, str)]
+    near = difflib.get_close_matches(given.lower(), texts, n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def _is_one(value: object, allowed: Iterable[object]) -> bool:
@@ -267,7 +278,6 @@ class Option:
     default: Any
     check: Check
     help: str
-    name: str = ""
     flags: tuple[str, ...] = ()
 
     @property
@@ -304,15 +314,11 @@ class Options:
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
-        own = {name: replace(one, name=name) for name, one in vars(cls).items() if isinstance(one, Option)}
-        cls._options = dict(own)
-        for base in cls.__mro__[1:]:
-            cls._options = vars(base).get("_options", {}) | cls._options
+        own = {name: one for name, one in vars(cls).items() if isinstance(one, Option)}
+        # those of bases first, and of two with one name that of the nearest class
+        cls._options = dict(ChainMap(own, *(vars(base).get("_options", {}) for base in cls.__mro__[1:])))
         for name, declared in own.items():
-            if declared.required:
-                delattr(cls, name)
-            else:
-                setattr(cls, name, declared.default)
+            setattr(cls, name, declared.default)
         if own or sum(issubclass(base, Options) for base in cls.__bases__) > 1:
             cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
         if cls._options and cls.__doc__:
@@ -325,8 +331,8 @@ class Options:
 
     def check_options(self) -> None:
         """Raise if an option is wrong."""
-        for name, declared in self._options.items():
-            declared.check.run(name, getattr(self, name))
+        for name in self._options:
+            self.resolved(name)
 
     def resolved(self, name: str) -> Any:
         """Return an option as it is used: checked, and an object where a short name was given."""
@@ -342,21 +348,17 @@ class Options:
 
     def set_params(self, **values: Any) -> Self:
         """Set options by name. ``method__temperature=2`` reaches into an object, or into a short name's."""
-        inner: dict[str, dict[str, Any]] = {}
-        for name, value in values.items():
+        for name, value in sorted(values.items()):  # an object before what reaches into it
             first, _, rest = name.partition("__")
-            if first not in self._options:
-                check_choice("parameter", first, self._options)
-            if rest:
-                inner.setdefault(first, {})[rest] = value
-            else:
+            check_choice("parameter", first, self._options)
+            current, make = getattr(self, first), self._options[first].check.make
+            if not rest:
                 setattr(self, first, value)
-        for name, options in inner.items():
-            current, make = getattr(self, name), self._options[name].check.make
+                continue
             if isinstance(current, str) and make is not None:
                 current = make(current)
-                setattr(self, name, current)
-            current.set_params(**options)
+                setattr(self, first, current)
+            current.set_params(**{rest: value})
         return self
 
     def __repr__(self) -> str:
@@ -381,16 +383,14 @@ def _constructor(cls: type[Options]) -> Callable[..., None]:
 
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     __init__.__signature__ = inspect.Signature([itself, *taken])  # type: ignore[attr-defined]
-    __init__.__qualname__ = f"{cls.__qualname__}.__init__"
-    __init__.__module__ = cls.__module__
     return __init__
 
 
 def parameters(options: Mapping[str, Option], *, keyword: bool = False) -> list[inspect.Parameter]:
     """Return the parameters of a signature: required ones first."""
     kind = inspect.Parameter.KEYWORD_ONLY if keyword else inspect.Parameter.POSITIONAL_OR_KEYWORD
-    ordered = sorted(options.values(), key=lambda one: not one.required)
-    return [inspect.Parameter(one.name, kind, default=one.default) for one in ordered]
+    ordered = sorted(options.items(), key=lambda item: not item[1].required)
+    return [inspect.Parameter(name, kind, default=one.default) for name, one in ordered]
 
 
 def _bind(name: str, signature: inspect.Signature, args: Any, given: Any) -> dict[str, Any]:
@@ -399,8 +399,10 @@ def _bind(name: str, signature: inspect.Signature, args: Any, given: Any) -> dic
         bound = signature.bind(*args, **given)
     except TypeError as error:
         unknown = [key for key in given if key not in signature.parameters]
-        near = difflib.get_close_matches(unknown[0], signature.parameters, n=1) if unknown else ()
-        hint = f". Did you mean {near[0]!r}?" if near else ""
+        hint = ""
+        if unknown:
+            takes = f" It takes {', '.join(signature.parameters)}."
+            hint = "." + (did_you_mean(unknown[0], signature.parameters) or takes)
         raise TypeError(f"{name}() {error}{hint}") from None
     bound.apply_defaults()
     return dict(bound.arguments)
@@ -429,10 +431,9 @@ def takes(options: type[Options]) -> Callable[[Callable[..., Returned]], Callabl
         def call(*args: Any, **given: Any) -> Returned:
             called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
             bound = _bind(called, signature, args, given)
-            first = [bound.pop(parameter.name) for parameter in own]
-            chosen = options(**bound)
+            chosen = options(**{name: bound.pop(name) for name in options.declared()})
             chosen.check_options()
-            return function(*first, chosen)
+            return function(*bound.values(), chosen)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
         call.options = options  # type: ignore[attr-defined]
@@ -450,8 +451,8 @@ def with_parameters(text: str, options: Mapping[str, Option]) -> str:
     head = text[:end].rstrip()
     if "\nParameters\n" not in head:
         head += "\n\nParameters\n----------"
-    for one in options.values():
-        if f"{one.name} : " not in text:
+    for name, one in options.items():
+        if f"{name} : " not in text:
             default = "" if one.required or one.default is None else f", default {one.default!r}"
-            head += f"\n{one.name} : {one.check.says}{default}\n    {one.help}"
+            head += f"\n{name} : {one.check.says}{default}\n    {one.help}"
     return f"{head}\n\n{text[end:]}".rstrip()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, Self
@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 from consilience.exceptions import InvalidInputError
 from consilience.options import Options, anything, check_choice, choice, count, option, optional, size
 
-__all__ = ["Progress", "Run", "part_of", "resolve_run", "silent", "using"]
+__all__ = ["Progress", "Run", "Tell", "part_of", "resolve_run", "silent", "using"]
 
 
 class Progress(Protocol):
@@ -18,6 +18,10 @@ class Progress(Protocol):
 
     def __call__(self, task: str, done: int, total: int) -> None:
         """Report that `done` of `total` steps of `task` are finished."""
+
+
+Tell = Callable[[int], None]
+"""What is told how many steps were just done."""
 
 
 def silent(task: str, done: int, total: int) -> None:
@@ -116,6 +120,18 @@ class Run(Options):
     def report(self, task: str, done: int, total: int) -> None:
         """Tell whoever listens how far a task is."""
         (self.progress or silent)(task, done, total)
+
+    def counter(self, task: str, total: int) -> Tell:
+        """Return what to call with the number of steps that were just done; it tells how far the task is."""
+        done = 0
+
+        def add(count: int) -> None:
+            nonlocal done
+            done += count
+            if count:
+                self.report(task, done, total)
+
+        return add
 
 
 _DEFAULT = Run()

@@ -32,6 +32,7 @@ class Thin(Options):
 class Thick(Thin):
     """Another kind."""
 
+    crust: bool = option(flag(), "Whether it is hard.", default=True)
     butter: float = option(number(above=0), "Grams.", default=5.0)
 
 
@@ -39,7 +40,7 @@ class Wine(Options):
     """A drink."""
 
     glasses: int = option(count(), "How many.", default=1)
-    slices: int = option(count(), "Of lemon.", default=0)
+    slices: int = option(count(), "Of lemon.", default=1)
 
 
 BREAD = {"thin": Thin, "thick": Thick}
@@ -141,6 +142,7 @@ def test_texts_become_values_and_objects(app: Commands) -> None:
         ("-d a b --glasses 2", "--glasses is an option of --student wine. Choose one of these."),
         ("-d a b --guests 2", "No such option '--guests'."),
         ("-d a b --hott", "No such option '--hott'. (Did you mean one of: '--hot'"),
+        ("-d a b --jobs 3 --student wine --student-slices 0", "--student-slices 0 must be"),
         ("-d a b --out c.txt", "--out needs --spice. Give both, or neither."),
         ("-d a b --spice salt --out c.csv", "--out writes .txt; 'c.csv' has another ending."),
         (
@@ -160,34 +162,17 @@ def test_a_mistake_is_one_sentence_before_the_work(app: Commands, line: str, sen
     assert result.stderr.count("\n") == 1
 
 
-def test_extra_files_are_answered(tmp_path: Path) -> None:
-    seen = []
-
-    def work(data: str = option(path(), "Rows.")) -> None:
-        """Work."""
-        seen.append(data)
-
-    app = new_app("For tests.")
-    app.new(work)
-    files = [tmp_path / f"part{number}.csv" for number in range(3)]
-    for file in files:
-        file.touch()
-    spread = CliRunner().invoke(app, ["work", "--data", *map(str, files)])
-    assert (spread.exit_code, seen) == (2, [])
-    assert f"Got an extra file, {str(files[1])!r} and 1 more." in spread.stderr
-    assert "put it in quotes: 'rows/*.csv'." in spread.stderr
-    other = CliRunner().invoke(app, ["work", "--data", "a", "no-such-file"])
-    assert "Error: Got unexpected extra argument (no-such-file)." in other.stderr
-
-
 def test_the_help_says_it_without_what_is_python_only(app: Commands) -> None:
     shown = run(app, "--help").stdout
     text = " ".join(shown.split())
     assert "  Example:\n      kitchen cook salad.txt -d soup.txt\n" in shown
     assert "-d, --data FILE What is read. [required]" in text
+    assert "ALSO... More." in text
     assert "--jobs INT How many cook. [default: 1]" in text
     assert "--slices INT [--bread thin, thick] How many." in text
-    assert "--crust / --no-crust [--bread thin, thick] Whether it has one." in text
+    assert (
+        "--crust / --no-crust [--bread thin] Whether it has one. [--bread thick] Whether it is hard." in text
+    )
     assert "Python only" not in shown
     assert "`" not in shown
     assert [line.split()[0] for line in shown.splitlines()[-8:] if "--" in line][-3:] == [

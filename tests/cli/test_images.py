@@ -100,7 +100,7 @@ def test_unify_evaluate_and_predict(folder: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(guesses, _answers(model, images))
     for more, message in (
         (("--out", tmp_path / "p.npy", "--keep", "file"), "passes columns on to a .csv or .parquet file"),
-        (("--out", out, "--keep", "size"), "--keep names 'size'; --data is images, which have 'file' alone"),
+        (("--out", out, "--keep", "size"), "--keep 'size' is unknown; use 'file'"),
     ):
         done = run("predict", model, "--data", images, *more)
         assert done.exit_code != 0

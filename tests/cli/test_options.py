@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, dict[str, tuple[str, Any]]]] = {
             "--student logistic --self-label": ("student.self_label", True),
             "--student logistic --loss collision": ("student.loss", "collision"),
             "--seed 5": ("random_state", 5),
+            "--smoothing 0": ("smoothing", [0.0]),
             "--aliases aliases.json": ("aliases", {"a": "b"}),
             **RUN,
             **RAY,
@@ -135,7 +136,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         raise StopError
 
     def fit(self: Any, *_: object, **__: object) -> None:
-        note(self.get_params(deep=False))
+        note(
+            self.get_params(deep=False)
+            | {"smoothing": [one.smoothing for one in getattr(self, "teachers", None) or ()]}
+        )
 
     for estimator in (Unifier, CrossTaskDistiller, CollisionClustering):
         monkeypatch.setattr(estimator, "fit", fit)

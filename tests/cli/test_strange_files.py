@@ -25,6 +25,15 @@ def run(*words: Any) -> Any:
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
+def predict(model: Path, data: Path, out: Path, *more: Any) -> Any:
+    return run("predict", model, "--data", data, "--out", out, *more)
+
+
+def refused(result: Any, words: str) -> None:
+    assert result.exit_code == 2
+    assert words in " ".join(result.stderr.split())
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of four columns. The texts in two of them look like other things if they are alone."""
@@ -56,18 +65,22 @@ def write(folder: Path, path: Path, code: str = "007", **cells: Any) -> Any:
     return rows, load(folder / "model.onnx").predict_proba(rows)
 
 
-@pytest.mark.parametrize("code", ["007", "true", "2024-01-01"])
-@pytest.mark.parametrize("header", [True, False])
-def test_texts_that_look_like_other_things_stay_texts(
-    code: str, header: bool, folder: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("code", "header", "cells"),
+    [
+        *((code, header, {}) for code in ("007", "true", "2024-01-01") for header in (True, False)),
+        *(("007", True, cells) for cells in ({"day": None}, {"age": None}, {"cough": None})),
+        ("007", True, {"day": None, "age": None}),
+    ],
+)
+def test_texts_stay_texts_and_a_column_without_a_value_is_missing(
+    code: str, header: bool, cells: Any, folder: Path, tmp_path: Path
 ) -> None:
-    rows, expected = write(folder, tmp_path / "few.csv", code)
-    if not header:
-        rows.to_csv(tmp_path / "few.csv", index=False, header=False)
-    out = tmp_path / "p.npy"
-    result = run("predict", folder / "model.onnx", "--data", tmp_path / "few.csv", "--out", out)
+    rows, expected = write(folder, tmp_path / "few.csv", code, **cells)
+    rows.to_csv(tmp_path / "few.csv", index=False, header=header)
+    result = predict(folder / "model.onnx", tmp_path / "few.csv", tmp_path / "p.npy")
     assert result.exit_code == 0, result.stderr
-    np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
+    np.testing.assert_allclose(np.load(tmp_path / "p.npy"), expected, atol=1e-6)
 
 
 def test_every_command_reads_them_so(folder: Path, tmp_path: Path) -> None:
@@ -98,15 +111,6 @@ def test_one_checksum_however_cells_were_read(folder: Path, tmp_path: Path) -> N
     assert run("verify", out, "--data", few).exit_code == 0
 
 
-@pytest.mark.parametrize("cells", [{"day": None}, {"age": None}, {"cough": None}, {"day": None, "age": None}])
-def test_a_column_without_a_value_is_missing(cells: Any, folder: Path, tmp_path: Path) -> None:
-    _, expected = write(folder, tmp_path / "few.csv", **cells)
-    out = tmp_path / "p.npy"
-    result = run("predict", folder / "model.onnx", "--data", tmp_path / "few.csv", "--out", out)
-    assert result.exit_code == 0, result.stderr
-    np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("cell", "words"),
     [
@@ -117,21 +121,23 @@ def test_a_column_without_a_value_is_missing(cells: Any, folder: Path, tmp_path:
 def test_what_the_model_cannot_use_is_an_error(cell: Any, words: str, folder: Path, tmp_path: Path) -> None:
     X = pandas.read_parquet(folder / "X.parquet")[:2]
     X.assign(**cell).to_csv(tmp_path / "bad.csv", index=False)
-    out = tmp_path / "p.csv"
-    result = run("predict", folder / "model.onnx", "--data", tmp_path / "bad.csv", "--out", out)
-    assert (result.exit_code, out.exists()) == (2, False)
-    assert words in " ".join(result.stderr.split())
+    refused(predict(folder / "model.onnx", tmp_path / "bad.csv", tmp_path / "p.csv"), words)
+    assert not (tmp_path / "p.csv").exists()
+
+
+def save_plain(path: Path, name: str = "a") -> None:
+    """Save a model of one column, and rows."""
+    X = np.arange(40.0)[:, None]
+    SoftLabelClassifier("logistic").fit(X, np.where(X[:, 0] < 9, name, "b")).save(path)
+    X[30] = np.nan
+    np.save(path.with_name("X.npy"), X)
 
 
 def test_a_row_without_probabilities_is_an_error(tmp_path: Path) -> None:
-    X = np.random.default_rng(0).normal(size=(40, 3))
-    SoftLabelClassifier("logistic").fit(X, np.where(X[:, 0] > 0, "a", "b")).save(tmp_path / "m.onnx")
-    X[30, 1] = np.nan
-    np.save(tmp_path / "X.npy", X)
-    files = ("--data", tmp_path / "X.npy", "--out", tmp_path / "p.csv", "--batch-size", 8)
-    result = run("predict", tmp_path / "m.onnx", *files)
-    assert (result.exit_code, (tmp_path / "p.csv").exists()) == (2, False)
-    assert "no answer for row 30" in " ".join(result.stderr.split())
+    save_plain(tmp_path / "m.onnx")
+    result = predict(tmp_path / "m.onnx", tmp_path / "X.npy", tmp_path / "p.csv", "--batch-size", 8)
+    refused(result, "no answer for row 30")
+    assert not (tmp_path / "p.csv").exists()
 
 
 NAMES = ["a,b", 'q"x', "two\nlines", "cr\rx", "cr\r\nx", "=1+1", "<b>", " ü ", "\t"]
@@ -143,8 +149,8 @@ def test_any_class_name_and_kept_cell_survives_a_csv_file(keep: bool, tmp_path: 
     y = np.array(NAMES)[np.arange(45) // 5]
     SoftLabelClassifier("forest", random_state=0).fit(X[["age"]], y).save(tmp_path / "m.onnx")
     X[["age", "key"] if keep else ["age"]].to_parquet(tmp_path / "X.parquet")
-    files = ("--data", tmp_path / "X.parquet", "--out", tmp_path / "p.csv")
-    found = run("predict", tmp_path / "m.onnx", *files, *(("--keep", "key") if keep else ()))
+    more = ("--keep", "key") if keep else ()
+    found = predict(tmp_path / "m.onnx", tmp_path / "X.parquet", tmp_path / "p.csv", *more)
     assert found.exit_code == 0, found.stderr
     assert len(pandas.read_csv(tmp_path / "p.csv")) == 45
     with (tmp_path / "p.csv").open(newline="") as file:
@@ -156,28 +162,21 @@ def test_any_class_name_and_kept_cell_survives_a_csv_file(keep: bool, tmp_path: 
 
 
 def test_a_card_that_renames_classes_is_no_card_of_this_model(folder: Path, tmp_path: Path) -> None:
-    X = np.arange(20.0)[:, None]
-    path = tmp_path / "m.onnx"
-    SoftLabelClassifier("logistic").fit(X, np.where(X[:, 0] < 9, "a", "b")).save(path)
-    np.save(tmp_path / "X.npy", X)
+    save_plain(tmp_path / "m.onnx")
     card = tmp_path / "m.card.json"
     card.write_text(json.dumps(json.loads(card.read_text()) | {"classes": ["b", "a"]}))
-    found = run("predict", path, "--data", tmp_path / "X.npy", "--out", tmp_path / "p.csv")
-    assert (found.exit_code, (tmp_path / "p.csv").exists()) == (2, False)
-    assert "names the classes b, a, and the model in m.onnx a, b" in " ".join(found.stderr.split())
-    checks = json.loads(run("verify", path, "--json").stdout)["checks"]
+    result = predict(tmp_path / "m.onnx", tmp_path / "X.npy", tmp_path / "p.csv")
+    refused(result, "names the classes b, a, and the model in m.onnx a, b")
+    checks = json.loads(run("verify", tmp_path / "m.onnx", "--json").stdout)["checks"]
     assert [check["name"] for check in checks if not check["passed"]] == ["classes", "runs"]
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "cr\rx"])
 def test_a_label_per_line_has_no_line_breaks(name: str, tmp_path: Path) -> None:
-    X = np.arange(20.0)[:, None]
-    SoftLabelClassifier("logistic").fit(X, np.where(X[:, 0] < 9, name, "b")).save(tmp_path / "m.onnx")
-    np.save(tmp_path / "X.npy", X)
-    out = tmp_path / "p.txt"
-    found = run("predict", tmp_path / "m.onnx", "--data", tmp_path / "X.npy", "--out", out)
-    assert (found.exit_code, list(tmp_path.glob("*p.txt*"))) == (2, [])
-    assert "has a line break. Write .csv." in " ".join(found.stderr.split())
+    save_plain(tmp_path / "m.onnx", name)
+    result = predict(tmp_path / "m.onnx", tmp_path / "X.npy", tmp_path / "p.txt")
+    refused(result, "has a line break. Write .csv.")
+    assert not list(tmp_path.glob("*p.txt*"))
 
 
 @pytest.mark.parametrize(
@@ -195,18 +194,15 @@ def test_files_of_other_habits_are_explained(
     content: bytes, words: str, folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "X.csv").write_bytes(content)
-    files = ("--data", tmp_path / "X.csv", "--out", tmp_path / "p.csv")
-    found = run("predict", folder / "model.onnx", *files)
-    assert found.exit_code == 2
-    assert words in " ".join(found.stderr.split())
+    refused(predict(folder / "model.onnx", tmp_path / "X.csv", tmp_path / "p.csv"), words)
 
 
 def test_a_header_of_labels_is_explained(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "y.csv").write_text((folder / "y.csv").read_text().replace("label", "diagnosis"))
     files = ("--data", folder / "X.csv", "--labels", tmp_path / "y.csv")
-    found = run("evaluate", folder / "model.onnx", *files)
-    assert found.exit_code == 2
-    assert "If 'diagnosis' is a header, write 'label' there." in " ".join(found.stderr.split())
+    refused(
+        run("evaluate", folder / "model.onnx", *files), "If 'diagnosis' is a header, write 'label' there."
+    )
 
 
 def test_numbers_are_texts_to_a_model_of_texts(tmp_path: Path) -> None:
@@ -218,11 +214,7 @@ def test_numbers_are_texts_to_a_model_of_texts(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("text\n007\n12\n")
     (tmp_path / "t.txt").write_text("007\n12\n")
     for ending in ("csv", "txt"):
-        out = tmp_path / f"{ending}.npy"
-        assert (
-            run("predict", tmp_path / "m.npz", "--data", tmp_path / f"t.{ending}", "--out", out).exit_code
-            == 0
-        )
+        predict(tmp_path / "m.npz", tmp_path / f"t.{ending}", tmp_path / f"{ending}.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "csv.npy"), np.load(tmp_path / "txt.npy"))
     (tmp_path / "y.csv").write_text("number\nnumber\n")
     files = ("--data", tmp_path / "t.txt", "--labels", tmp_path / "y.csv")
@@ -240,6 +232,9 @@ def test_numbers_are_texts_to_a_model_of_texts(tmp_path: Path) -> None:
         ["distil", "-t", "m.onnx", "--data", "X.npy", "--labels", "y.npy", "--out", "m.onnx"],
         ["cluster", "--data", "X.npy", "--clusters", "2", "--out", "X.npy"],
         ["predict", "m.onnx", "--data", "X.npy", "--out", "X.npy"],
+        ["predict", "m.onnx", "--data", "X.npy", "--out", "m.npz"],
+        ["score", "-t", "m.onnx", "--data", "X.npy", "--out", "m.npy"],
+        ["score", "-t", "m.onnx", "--data", "X.npy", "--out", "X.npy"],
         ["inspect", "m.onnx", "--data", "X.npy", "--suggest", "--aliases", "a.json", "--out", "a.json"],
     ],
 )
@@ -250,9 +245,7 @@ def test_no_command_replaces_what_it_reads(
     for name in ("m.onnx", "X.npy", "y.npy", "a.json"):  # the check comes before anything is read
         Path(name).write_text("old")
     Path("linked.onnx").symlink_to("m.onnx")
-    found = run(*words)
-    assert found.exit_code == 2
-    assert "would replace a file that is read, or its card" in " ".join(found.stderr.split())
+    refused(run(*words), "would replace a file that is read, or its card")
 
 
 def test_a_mark_at_the_beginning_of_a_file_is_no_part_of_it(tmp_path: Path) -> None:

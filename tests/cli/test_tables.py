@@ -180,6 +180,10 @@ def test_columns_can_be_left_out(ending: str, folder: Path, tmp_path: Path) -> N
         ("evaluate", tmp_path / "v.onnx", *rows, *labels),
     ):
         assert run(*command, *drop, "-q").exit_code == 0, command
+    for columns in (drop, ("--keep", "patient", "--drop", "diagnosis")):
+        predicted = run("predict", tmp_path / "v.onnx", *rows, *columns, "--out", tmp_path / "p.csv")
+        assert predicted.exit_code == 0, predicted.stderr
+        assert ("patient" in (tmp_path / "p.csv").read_text()) == ("--keep" in columns)
     for model in ("v.onnx", "d.onnx"):
         assert [column.name for column in as_teacher(tmp_path / model).inputs] == list(X.columns)
 

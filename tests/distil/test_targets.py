@@ -16,7 +16,7 @@ from consilience.scoring.blocks import observe
 from consilience.transport.costs import Embedding
 
 X = np.random.RandomState(0).normal(size=(8, 3)).astype(np.float32)
-TASK = Task(X, np.array(["a", "b", "c"]), np.array([0, 1, 2, 0, 1, 2, -1, -1]))
+TASK = Task(X, np.array(["a", "b", "c"]), np.array([0, 1, 2, 0, 1, 2, -1, -1]), X)
 ONEHOT = np.vstack([np.eye(3), np.eye(3), np.zeros((2, 3))])
 FOLLOWED = np.array([True, True, False, True, True, True, False, True])
 
@@ -35,14 +35,14 @@ def signal(loss: Any = None, *, abstains: bool = False) -> Any:
 
 def test_mixed_labels_follow_a_teacher_in_its_rows_only() -> None:
     own = signal(abstains=True)
-    sums = Targets.of(TASK, [Follower(0, own, 5.0)], "probabilities").columns(TASK.codes, [own.observed])
+    sums = Targets.of(3, [Follower(0, own, 5.0)], "probabilities").columns(TASK.codes, {0: own.observed})
     c = 5.0 * 0.3 / 2.0**2  # with an automatic epsilon, teacher_weight counts 0.3; the temperature is 2
     q = np.nan_to_num(own.transported_labels()) ** 2
     q /= np.maximum(q.sum(axis=1, keepdims=True), 1e-300)
     np.testing.assert_allclose(sums, ONEHOT + c * q * FOLLOWED[:, None])
     # a given epsilon is taken as it is
     given = signal(Sinkhorn(temperature=2.0, epsilon=0.4))
-    sums = Targets.of(TASK, [Follower(0, given, 5.0)], "probabilities").columns(TASK.codes, [given.observed])
+    sums = Targets.of(3, [Follower(0, given, 5.0)], "probabilities").columns(TASK.codes, {0: given.observed})
     np.testing.assert_allclose(sums[2].sum(), 1 + 5.0 * 0.4 / 2.0**2)
 
 
@@ -58,10 +58,10 @@ def test_targets_of_parts_are_those_of_the_whole(name: str) -> None:
     """Rows that are read block by block get what they would get at once."""
     pytest.importorskip("torch")
     own = signal(LOSSES[name](), abstains=True)
-    targets = Targets.of(TASK, [Follower(0, own, 5.0)], "logits")
-    whole = targets.columns(TASK.codes, [own.observed])
+    targets = Targets.of(3, [Follower(0, own, 5.0)], "logits")
+    whole = targets.columns(TASK.codes, {0: own.observed})
     parts = [
-        targets.columns(TASK.codes[rows], [own.observed.take(rows)]) for rows in (slice(0, 3), slice(3, 8))
+        targets.columns(TASK.codes[rows], {0: own.observed.take(rows)}) for rows in (slice(0, 3), slice(3, 8))
     ]
     assert whole.shape == (8, targets.n_columns)
     np.testing.assert_array_equal(np.vstack(parts), whole)
@@ -93,8 +93,8 @@ def test_the_weight_of_a_transported_label_is_the_curvature_of_the_term_of_eq_11
 def test_columns_beside_the_labels_hide_a_teacher_outside_its_rows() -> None:
     pytest.importorskip("torch")
     own, other = signal(abstains=True), signal(Sinkhorn(temperature=2.0, epsilon=0.4))
-    targets = Targets.of(TASK, [Follower(0, own, 5.0), Follower(1, other, 2.0)], "logits")
-    columns = targets.columns(TASK.codes, [own.observed, other.observed])
+    targets = Targets.of(3, [Follower(0, own, 5.0), Follower(1, other, 2.0)], "logits")
+    columns = targets.columns(TASK.codes, {0: own.observed, 1: other.observed})
     assert columns.shape == (8, 3 + 2 + 2)
     np.testing.assert_array_equal(columns[:, :3], ONEHOT)
     np.testing.assert_array_equal(np.isnan(columns[:, 3]), ~FOLLOWED)

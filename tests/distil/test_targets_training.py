@@ -126,31 +126,18 @@ def test_a_cache_keeps_what_teachers_said(rows: Any, tmp_path: Path) -> None:
 
         def predict_logits(self, X: Any) -> Any:
             calls.append(len(X))
-            if len(calls) == 3 and not done:
+            if len(calls) == 3:
                 raise OSError("the server is gone")
             return teacher.predict_log_proba(X)
 
-    done: list[bool] = []
     model = tiny(Counted(), about_run={"cache": tmp_path / "cache"})
     with pytest.raises(TeacherError, match="the server is gone"):
         model.fit(path, y)
-    done.append(True)
     model.fit(path, y)
     first = sum(calls)
     model.fit(path, y)
     assert sum(calls) == first  # every row is in the cache
     assert first < 2 * N
-
-
-def test_rows_without_an_answer_are_told(rows: Any) -> None:
-    path, X, y, teacher = rows
-
-    def shy(x: Any) -> Any:
-        return np.where(x[:, :1] > 1, np.nan, teacher.predict_log_proba(x))
-
-    silent = int(((X[:, 0] > 1) & (y < 0)).sum())
-    with pytest.warns(CoverageWarning, match=f"{silent} rows without a label are not used"):
-        tiny(as_teacher(shy, teacher.classes_, output="logits")).fit(path, y)
 
 
 def test_a_student_that_wants_all_rows_is_refused_before_teachers_are_asked(rows: Any) -> None:

@@ -39,7 +39,7 @@ def compare(labels: np.ndarray, codes: np.ndarray, labels_only: np.ndarray | Non
 
 
 def labels_only_log_proba(X: Any, codes: np.ndarray, seed: int = 0) -> np.ndarray:
-    return Folds.draw(Task(X, np.arange(int(codes.max()) + 1), codes), seed).labels_only_log_proba
+    return Folds.draw(Task(X, np.arange(int(codes.max()) + 1), codes, X), seed).labels_only_log_proba
 
 
 CODES = np.arange(60) % 4
@@ -87,7 +87,7 @@ def test_a_constant_teacher_tells_nothing_even_where_it_names_the_most_frequent_
     shares: tuple[int, ...],
 ) -> None:
     codes = np.repeat(np.arange(len(shares)), shares)
-    texts = Folds.draw(Task(["text"] * 60, np.arange(len(shares)), codes), 0).labels_only_log_proba
+    texts = labels_only_log_proba(["text"] * 60, codes)
     found = compare(np.tile(np.array(shares) / 60, (60, 1)), codes, texts)
     assert found.gain == pytest.approx(0, abs=1e-4)
     assert not found.knows_more
@@ -118,12 +118,13 @@ def repository(seed: int, unlabelled: int = 150, texts: bool = False) -> Reposit
     hidden = np.eye(4)[truth] + 0.2 * random.normal(size=(len(truth), 4))
     X = (0.4 * hidden @ random.normal(size=(4, 30)) + random.normal(size=(len(truth), 30))).astype(np.float32)
     codes = np.where(np.arange(len(truth)) < 40, truth, -1)
-    return Repository(Task([f"{row}" for row in X] if texts else X, np.arange(4), codes), hidden)
+    rows = [f"{row}" for row in X] if texts else X
+    return Repository(Task(rows, np.arange(4), codes, rows), hidden)
 
 
 def earned(repository: Repository, kind: str, weights: tuple[float, ...] = (10.0, 30.0, 100.0)) -> Any:
     folds = Folds.draw(repository.task, 0)
-    return check_teacher(repository.signal(kind), repository.task, folds, weights, 1 / 3)
+    return check_teacher(repository.signal(kind), folds, weights, 1 / 3)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -145,7 +146,7 @@ def test_a_weight_that_makes_the_student_worse_is_not_earned(monkeypatch: Any) -
 
         def student(*args: Any, spoilt: float = spoilt) -> Any:
             found = student_log_proba(*args)
-            return np.zeros_like(found) if args[4] >= spoilt else found
+            return np.zeros_like(found) if args[3] >= spoilt else found
 
         monkeypatch.setattr("consilience.distil.teacher_check.student_log_proba", student)
         found = earned(here, "good")
@@ -175,8 +176,8 @@ def test_the_students_stand_in_is_the_logistic_regression_of_scikit_learn(monkey
     monkeypatch.setattr(kernel, "TOLERANCE", 1e-6)
     here = repository(0)
     signal, folds = here.signal("good"), Folds.draw(here.task, 0)
-    plans = plans_by_fold(signal, here.task, folds.fold)
-    found = student_log_proba(signal, here.task, folds, plans, 30.0, 0.5)
+    plans = plans_by_fold(signal, folds.fold)
+    found = student_log_proba(signal, folds, plans, 30.0, 0.5)
     fold, codes = folds.fold[folds.rows], here.task.codes[folds.rows]
     q = np.exp(signal.observed.logits[folds.rows] / 3)
     q = ((q / q.sum(axis=1, keepdims=True)) @ plans[2]) ** 3

@@ -30,7 +30,7 @@ def logits(rows: Any) -> Any:
     return scores
 
 
-TASK = Task(X, np.arange(3), CODES)
+TASK = Task(X, np.arange(3), CODES, X)
 
 
 def signal_of(task: Task = TASK, cost: Any = None, answer: Any = logits, **options: Any) -> Any:
@@ -42,7 +42,7 @@ def signal_of(task: Task = TASK, cost: Any = None, answer: Any = logits, **optio
 @pytest.mark.parametrize("match_shares", [True, False])
 def test_labels_of_held_out_rows_are_made_with_the_costs_of_other_folds(match_shares: bool) -> None:
     signal = signal_of(match_shares=match_shares)
-    found = out_of_fold_labels(signal, FOLD, plans_by_fold(signal, TASK, FOLD))
+    found = out_of_fold_labels(signal, FOLD, plans_by_fold(signal, FOLD))
     assert np.flatnonzero(np.isnan(found[:, 0])).tolist() == [0, SILENT]
     answered = np.arange(24) != SILENT
     proba = np.exp(logits(X) / 2) / np.exp(logits(X) / 2).sum(axis=1, keepdims=True)
@@ -64,12 +64,9 @@ def test_a_label_has_no_part_in_the_transported_label_of_its_own_row() -> None:
     flipped = CODES.copy()
     flipped[[7, 8]] = flipped[[8, 7]]  # the same shares of classes, both in one fold
     assert FOLD[7] == FOLD[8]
-    other = Task(X, np.arange(3), flipped)
+    other = Task(X, np.arange(3), flipped, X)
     twin = replace(signal_of(other), epsilon=signal.epsilon)
-    before, after = (
-        out_of_fold_labels(own, FOLD, plans_by_fold(own, of, FOLD))
-        for own, of in ((signal, TASK), (twin, other))
-    )
+    before, after = (out_of_fold_labels(own, FOLD, plans_by_fold(own, FOLD)) for own in (signal, twin))
     rows = FOLD[7] == FOLD
     np.testing.assert_allclose(after[rows], before[rows], atol=1e-12)
     assert np.nanmax(np.abs(after[~rows] - before[~rows])) > 1e-4
@@ -78,7 +75,7 @@ def test_a_label_has_no_part_in_the_transported_label_of_its_own_row() -> None:
 def test_transported_labels_have_the_class_shares_of_the_labels() -> None:
     """Five further labels of each class make the shares of few labels less extreme."""
     codes = np.repeat(np.arange(3), [14, 6, 4])
-    task = Task(X, np.arange(3), codes)
+    task = Task(X, np.arange(3), codes, X)
     shifted, plain = (
         signal_of(task, answer=lambda rows: np.nan_to_num(logits(rows)), match_shares=match)
         for match in (True, False)

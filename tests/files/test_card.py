@@ -17,6 +17,11 @@ from consilience.files.disk import file_sha256
 GOOD = {"consilience_card": 1, "name": "birds", "classes": ["crow", "wren"]}
 
 
+CENTRES: list[Any] = [
+    [[1, 2]], [[1], [2, 3]], [1, 2], [[], []], [["a"], ["b"]], "text", {"crow": [1]}, [[None], [1]], True
+]  # fmt: skip
+
+
 def put(path: Path, content: Any) -> Path:
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     return path
@@ -34,23 +39,13 @@ def put(path: Path, content: Any) -> Path:
             "Garden birds.",
             {"epochs": 3, "nested": {"a": [1.5, None]}},
         ),
-        Card("birds", ["crow", "wren"], centres=[[0.1, 2], [3, 1e-300]], embed="layer4"),
+        Card(os.fsdecode(b"bird\xff"), ["crow", "wren"], centres=[[0.1, 2], [3, 1e-300]], embed="layer4"),
     ],
 )
 def test_a_card_survives_the_file(card: Card, tmp_path: Path) -> None:
     write_card(tmp_path / "m.card.json", card)
     assert read_card(tmp_path / "m.card.json") == card
     assert json.loads((tmp_path / "m.card.json").read_bytes())["consilience_card"] == 1
-
-
-def test_names_of_files_that_are_not_utf8_are_made_so(tmp_path: Path) -> None:
-    write_card(tmp_path / "m.card.json", Card(os.fsdecode(b"bird\xff"), ["a"]))
-    assert read_card(tmp_path / "m.card.json").name == "bird?"
-
-
-def test_the_path_is_next_to_the_model() -> None:
-    assert card_path("dir/a.onnx") == Path("dir/a.card.json")
-    assert card_path("dir/a.v2.onnx") == Path("dir/a.v2.card.json")
 
 
 @pytest.mark.parametrize(
@@ -79,19 +74,18 @@ def test_the_path_is_next_to_the_model() -> None:
         ({"description": 1}, "must be a text"),
         ({"details": []}, "must be a mapping"),
         ({"clases": []}, "unknown key 'clases'"),
+        *(({key: None}, f"lacks '{key}'") for key in GOOD),
+        *(
+            ({"centres": centres}, r"centres must be numbers, \(2, d\): a row per class")
+            for centres in CENTRES
+        ),
+        *(({"embed": embed}, "must be the name of a layer") for embed in ("", 3)),
     ],
 )
 def test_wrong_cards(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    path = put(tmp_path / "m.card.json", GOOD | change)
+    content = {key: value for key, value in (GOOD | change).items() if value is not None}
     with pytest.raises(InvalidInputError, match=message):
-        read_card(path)
-
-
-@pytest.mark.parametrize("key", ["name", "classes", "consilience_card"])
-def test_missing_keys(key: str, tmp_path: Path) -> None:
-    path = put(tmp_path / "m.card.json", {k: v for k, v in GOOD.items() if k != key})
-    with pytest.raises(InvalidInputError, match=f"lacks '{key}'"):
-        read_card(path)
+        read_card(put(tmp_path / "m.card.json", content))
 
 
 @pytest.mark.parametrize(
@@ -105,16 +99,9 @@ def test_files_that_are_no_json_object(text: str, tmp_path: Path) -> None:
 
 
 def test_only_regular_files_are_cards(tmp_path: Path) -> None:
-    real = put(tmp_path / "real.json", GOOD)
-    (tmp_path / "link.card.json").symlink_to(real)
     (tmp_path / "lost.card.json").symlink_to(tmp_path / "gone.json")  # which is no missing card
-    (tmp_path / "dir.card.json").mkdir()
-    os.mkfifo(tmp_path / "pipe.card.json")  # opening it would wait for ever
-    for name in ("link", "lost", "dir", "pipe"):
-        with pytest.raises(UnsafeFileError, match="not a regular file"):
-            find_card(tmp_path / f"{name}.onnx")
-    with pytest.raises(InvalidInputError, match="No such file"):
-        read_card(tmp_path / "none.card.json")
+    with pytest.raises(UnsafeFileError, match="not a regular file"):
+        find_card(tmp_path / "lost.onnx")
     os.truncate(put(tmp_path / "long.card.json", GOOD), 16 * 2**20 + 1)
     with pytest.raises(InvalidInputError, match="at most 16777216 are read"):
         read_card(tmp_path / "long.card.json")
@@ -148,24 +135,9 @@ def test_centres_are_plain_numbers_whatever_they_came_as(tmp_path: Path) -> None
     assert card.centres == ((0.0, 1.0, 2.0), (3.0, 4.0, 5.0))
 
 
-@pytest.mark.parametrize(
-    "centres",
-    [[[1, 2]], [[1], [2, 3]], [1, 2], [[], []], [["a"], ["b"]], "text", {"crow": [1]}, [[None], [1]], True],
-)
-def test_wrong_centres(centres: Any, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"centres must be numbers, \(2, d\): a row per class"):
-        read_card(put(tmp_path / "m.card.json", {**GOOD, "centres": centres}))
-
-
 def test_centres_that_are_not_finite(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="centres must be finite"):
         Card("birds", ["crow", "wren"], centres=[[1.0], [np.inf]])
     text = json.dumps({**GOOD, "centres": [[1], [0]]}).replace("0]]", "1e999]]")
     with pytest.raises(InvalidInputError, match="number 1e999 is too large"):
         read_card(put(tmp_path / "m.card.json", text))
-
-
-@pytest.mark.parametrize("embed", ["", 3])
-def test_a_card_names_the_layer_of_its_centres(embed: Any) -> None:
-    with pytest.raises(InvalidInputError, match="must be the name of a layer"):
-        Card("birds", ["crow", "wren"], embed=embed)

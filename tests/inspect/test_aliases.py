@@ -87,10 +87,12 @@ def test_rows_may_lie_in_files(tmp_path: Path) -> None:
 
 
 def test_names_that_are_right_are_left_alone() -> None:
-    for seed in range(20):
+    for seed in range(10):
         blocks, X = blocks_of(LISTS, 1000, seed)
         found = suggest_aliases(given_names(blocks, LISTS), X)
         assert (found.same_class, found.same_name, found.aliases) == ((), (), {})
+    blocks, X = blocks_of(LISTS, 20)  # few rows prove nothing
+    assert len(suggest_aliases(given_names(blocks, hidden(LISTS)), X)) == 0
 
 
 def test_one_name_for_two_classes_is_told_and_rows_speak_for_it() -> None:
@@ -125,8 +127,7 @@ def test_known_aliases_are_applied_first_and_kept() -> None:
     found = suggest_aliases(given_names(blocks, names), X, aliases=known)
     assert found.given == known
     assert found.aliases.items() >= known.items()
-    space = LabelSpace(names, found.aliases)
-    assert space.n_classes == 7
+    assert LabelSpace(names, found.aliases).n_classes == 7
 
 
 def test_the_longer_name_or_that_of_more_teachers_is_kept() -> None:
@@ -174,11 +175,6 @@ def test_rows_on_which_a_teacher_abstains_are_left_out() -> None:
     blocks[3:] = [np.full_like(block, np.nan) for block in blocks[3:]]
     blocks[0][:] = 0.0
     assert len(suggest_aliases(given_names(blocks, LISTS), X)) == 0
-
-
-def test_few_rows_prove_nothing() -> None:
-    blocks, X = blocks_of(LISTS, 20)
-    assert len(suggest_aliases(given_names(blocks, hidden(LISTS)), X)) == 0
 
 
 def test_the_result_prints_and_becomes_a_frame() -> None:
@@ -247,15 +243,6 @@ def test_spelling_is_symmetric_and_bounded(one: str, other: str) -> None:
     assert 0 <= found <= 1
 
 
-def test_unifier_warns_of_teachers_with_names_of_their_own() -> None:
-    blocks, X = blocks_of(LISTS)
-    lists = [[f"my {name}" for name in LISTS[0]], *LISTS[1:]]
-    with pytest.warns(
-        AliasWarning, match=r"different names for one class.*t0 and t2: my ant = ant, my cat = cat"
-    ):
-        Unifier(given_names(blocks, lists), "logistic", disconnected="ignore").fit(X)
-
-
 def test_unifier_warns_of_a_list_in_the_wrong_order() -> None:
     blocks, X = blocks_of(LISTS, 1000)
     lists = [LISTS[0][1:] + LISTS[0][:1], *LISTS[1:]]
@@ -274,7 +261,7 @@ def test_unifier_does_not_warn_of_names_that_are_right(rows: int) -> None:
     disjoint = [["ant", "cat", "eel", "gnu"], ["bee", "dog", "fox", "hen"]]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for seed in range(60):
+        for seed in range(20):
             for lists in (LISTS, disjoint, [NAMES, NAMES]):
                 blocks, _ = blocks_of(lists, rows, seed)
                 warn_of_names(np.hstack(blocks), LabelSpace(lists, disconnected="ignore"))

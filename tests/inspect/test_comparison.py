@@ -47,6 +47,9 @@ def test_labels_measure_and_teach_nothing(unlabelled: Any, labelled: Any) -> Non
         assert by_name[row.name].support == row.support
         assert by_name[row.name].agreement == row.agreement
     assert [row.support for row in unlabelled] == sorted((r.support for r in unlabelled), reverse=True)
+    assert unlabelled.rows[-1].name.startswith("sd")
+    assert unlabelled.recommended.name == "auto, balanced"
+    assert "label some rows" in unlabelled.recommendation
     assert [row.accuracy for row in labelled] == sorted((r.accuracy for r in labelled), reverse=True)
 
 
@@ -64,16 +67,6 @@ def test_rows_of_a_class_that_nobody_knows_are_errors(digits: Any) -> None:
         "'ten' (3 rows), 'a' (1 row), 'b' (1 row), 'c' (1 row), 'd' (1 row) and 1 more.",
     )
     assert found.remarks[0] in str(found)
-    part = unifier.compare(digits["X"][:200], y, max_rows=50, **options)  # rows 0, 4, 8...
-    assert part.n_labels == 50
-    assert "'ten' (1 row)" in part.remarks[0]
-
-
-def test_it_finds_the_naive_way_worst_without_labels(unlabelled: Any) -> None:
-    assert unlabelled.rows[-1].name.startswith("sd")
-    assert unlabelled.recommended.name == "auto, balanced"
-    assert "auto, balanced" in unlabelled.recommendation
-    assert "label some rows" in unlabelled.recommendation
 
 
 def test_agreement_weighs_answers_by_who_is_likely_to_know() -> None:

@@ -52,9 +52,9 @@ def of(*parts: Any) -> Any:
 
 
 def example(name: str = "cat") -> Any:
-    heads = [("class", "name"), ("share", "bar")]
+    columns = [("class", "name", [name] * 12), ("share", "bar", [0.25, None] * 6)]
     parts = [
-        pages.table(name, heads, [[name, 0.25], [name, None]] * 6, note=name, marked=[1]),
+        pages.table(name, columns, note=name, marked=[1]),
         pages.facts({name: name}),
         pages.remarks([name]),
         drawing(incidence, name, rows=[name], columns=[name], cells=[[0]]),
@@ -107,7 +107,7 @@ def test_tables_and_drawings_have_captions_that_name_them() -> None:
 
 
 def test_long_tables_and_names_are_cut() -> None:
-    table = pages.table("all", [("class", "name")], [["x" * 5000]] * 1000)
+    table = pages.table("all", [("class", "name", ["x" * 5000] * 1000)])
     assert len(table["rows"]) == pages.MOST_ROWS
     assert "1,000 rows" in table["note"]
     assert len(table["rows"][0][0]) == LONGEST_NAME
@@ -142,8 +142,9 @@ def test_without_jinja_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_values_read_as_people_write_them() -> None:
-    heads = list(zip("abc", ("count", "percent", "place"), strict=True))
-    part = pages.table("numbers", heads, [[1234, 0.12345, 1234], [None, None, 0]])
+    values = [1234, None], [0.12345, None], [1234, 0]
+    columns = list(zip("abc", ("count", "percent", "place"), values, strict=True))
+    part = pages.table("numbers", columns)
     assert "1,234 12.3% 1234" in " ".join(" ".join(read(of(part)).text).split())
     assert pages.as_lines(part) == ["    a      b     c", "1,234  12.3%  1234", "                 0"]
-    assert pages.as_lines(part, 1)[-1] == "and 1 more"
+    assert pages.as_lines(pages.table("numbers", columns, printed=1))[-1] == "and 1 more"

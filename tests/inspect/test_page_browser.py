@@ -82,13 +82,6 @@ def test_a_page_opens_without_a_message_and_fits_the_window(
     assert dark == (scheme == "dark")
 
 
-def test_names_show_as_text(browser: Any, page: Path) -> None:
-    open_page(browser, page)
-    assert EVIL in column(browser, classes_table(browser)[1], 0)
-    assert len(browser.find_elements(By.TAG_NAME, "script")) == 1
-    assert not browser.find_elements(By.TAG_NAME, "b")
-
-
 def test_a_head_sorts_by_click_and_by_keyboard(browser: Any, page: Path) -> None:
     open_page(browser, page)
     _, table = classes_table(browser)

@@ -107,16 +107,10 @@ def test_agreement_is_that_of_a_plain_loop() -> None:
     logits[:9, 3:6] = np.nan
     found = teacher_agreement(logits, space)
     lists = [["a", "b", "c"], ["b", "c", "d"]]
-    same = total = 0
-    for row in logits:
-        if np.isnan(row[3]):
-            continue
-        one, other = lists[0][row[:3].argmax()], lists[1][row[3:6].argmax()]
-        if one in lists[1] and other in lists[0]:
-            total += 1
-            same += one == other
-    assert found.n_rows[0, 1] == found.n_rows[1, 0] == total > 0
-    assert found.share[0, 1] == found.share[1, 0] == pytest.approx(same / total)
+    said = [(lists[0][row[:3].argmax()], lists[1][row[3:6].argmax()]) for row in logits[9:]]
+    same = [one == other for one, other in said if one in lists[1] and other in lists[0]]
+    assert found.n_rows[0, 1] == found.n_rows[1, 0] == len(same) > 0
+    assert found.share[0, 1] == found.share[1, 0] == pytest.approx(np.mean(same))
     assert np.isnan(found.share[1, 2])  # one shared class leaves no choice
     assert np.isnan(found.share[0, 2])
     assert found.n_shared[1, 2] == 1
@@ -286,18 +280,17 @@ def test_settings_name_no_place_on_a_disk(case: Any, tmp_path: Path) -> None:
 def test_mistakes_are_told_before_teachers_are_asked(case: Any, tmp_path: Path) -> None:
     unified, X, path = case["unified"], case["X"], tmp_path / "r.html"
     before = [teacher.asked for teacher in case["teachers"]]
-    with pytest.raises(InvalidInputError, match=r"writes \.html; 'r\.pdf' has another ending"):
-        unified.report(tmp_path / "r.pdf", X)
-    with pytest.raises(InvalidInputError, match="give their X, too"):
-        unified.report(path, y=case["y"])
-    with pytest.raises(InvalidInputError, match="y has 3 labels and X has 200 rows"):
-        unified.report(path, X, case["y"][:3])
-    with pytest.raises(InvalidInputError, match="logits have 2 rows and X has 200"):
-        unified.report(path, X, logits=np.zeros((2, unified.label_space_.n_columns)))
-    with pytest.raises(InvalidInputError, match="labels_only"):
-        unified.report(path, X, labels_only="always")
-    with pytest.raises(InvalidInputError, match="X has no rows"):
-        unified.report(path, X[:0])
+    mistakes: list[tuple[str, dict[str, Any]]] = [
+        (r"writes \.html; 'r\.pdf' has another ending", {"path": tmp_path / "r.pdf", "X": X}),
+        ("give their X, too", {"y": case["y"]}),
+        ("y has 3 labels and X has 200 rows", {"X": X, "y": case["y"][:3]}),
+        ("logits have 2 rows and X has 200", {"X": X, "logits": np.zeros((2, 11))}),
+        ("labels_only", {"X": X, "labels_only": "always"}),
+        ("X has no rows", {"X": X[:0]}),
+    ]
+    for message, options in mistakes:
+        with pytest.raises(InvalidInputError, match=message):
+            unified.report(**{"path": path, **options})
     with pytest.raises(NotFittedError):
         Unifier(case["teachers"]).report(path)
     assert [teacher.asked for teacher in case["teachers"]] == before

@@ -81,7 +81,7 @@ def test_aliases_join_classes_through_chains_and_unused_ones_are_told() -> None:
         (
             [["a", "b"]],
             {"aliases": {"a": ["c"]}},
-            r"aliases rename 'a' to \['c'\]; names are text or numbers",
+            r"aliases rename 'a' to \['c'\]; give text for text",
         ),
         ([["a", "b"]], {"aliases": {"a": "c\0"}}, r"union of all classes has the name 'c\\x00' with a NUL"),
         (
@@ -91,7 +91,7 @@ def test_aliases_join_classes_through_chains_and_unused_ones_are_told() -> None:
         ),
         ([[2**53 + 1, 0.5]], {}, r"has the number 9007199254740993, which an array cannot hold exactly"),
         ([[2**53 + 1], [0.5, 2.0**53]], {}, r"The union of all classes has the number 9007199254740993"),
-        ([[1, 10**400]], {}, r"an array cannot hold exactly beside the others. Give the classes as text"),
+        ([[1, 10**400]], {}, r"an array cannot hold exactly beside the others. Give text"),
         ([[1, 10**5000]], {}, r"has the number a very long int, which"),
         (
             [{"a", "b"}],
@@ -102,7 +102,7 @@ def test_aliases_join_classes_through_chains_and_unused_ones_are_told() -> None:
         ([np.ma.array(["a", "b"], mask=[0, 1])], {}, r"class_lists\[0\] has the entry None of type NoneType"),
         ([5], {}, r"class_lists\[0\] is 5; give a list with one name per class"),
         ([["a", "b"]], {"aliases": ["a"]}, r"aliases is a list; give a mapping such as"),
-        ([["a", "b"]], {"aliases": {"a": 1}}, r"aliases rename 'a' to 1, which is numbers, not text"),
+        ([["a", "b"]], {"aliases": {"a": 1}}, r"aliases rename 'a' to 1; give text for text"),
         (
             [["a", "b"]],
             {"aliases": {"a": "b"}, "names": ["pets"]},

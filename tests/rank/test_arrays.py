@@ -255,7 +255,7 @@ def test_what_rows_add_is_the_derivative_by_their_weight() -> None:
             lambda: LogME().score(np.zeros((3, 2)), [1, 1, 1]),
             "y has one class, 1",
         ),
-        (lambda: LogME().score([[1.0, np.nan], [1, 2]], [0, 1]), "NaN or infinity in row 0"),
+        (lambda: LogME().score([[1.0, np.nan], [1, 2]], [0, 1]), "NaN, infinity or .* in row 0"),
         (lambda: LogME().score(np.zeros(3), [0, 1, 0]), "expected numbers"),
         (lambda: LogME().score(np.zeros((0, 3)), []), "expected numbers"),
         (lambda: LogME().score([["a", "b"]], [0]), "expected numbers"),
@@ -270,7 +270,7 @@ def test_what_rows_add_is_the_derivative_by_their_weight() -> None:
         ),
         (
             lambda: OTCE().score(np.eye(2), [0, 1], np.eye(2), [0, 1], source_weight=[0.0, 0.0]),
-            "not all 0",
+            "source_weight is 0 for every row",
         ),
         (
             lambda: OTCE().score(np.eye(2), [0, 1], np.eye(2), [0, 1], source_weight=["a", "b"]),

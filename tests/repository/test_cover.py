@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,7 +42,7 @@ def cheapest(known: Known, wanted: list[int], costs: dict[str, int], connected: 
     return min(found, default=None)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(problems, st.booleans())
 def test_a_cover_is_found_where_there_is_one(
     problem: tuple[Known, list[int], list[int]], connected: bool
@@ -65,10 +66,8 @@ def test_a_cover_is_found_where_there_is_one(
 
 
 def test_the_cheapest_is_nearly_always_found() -> None:
-    import numpy as np
-
     random, right, count = np.random.default_rng(0), 0, 0
-    for _ in range(60):
+    for _ in range(40):
         known = {
             f"m{i}": frozenset(random.choice(9, size=random.integers(1, 5), replace=False).tolist())
             for i in range(8)
@@ -79,7 +78,7 @@ def test_the_cheapest_is_nearly_always_found() -> None:
         if best is not None:
             count += 1
             right += sum(costs[name] for name in cover_classes(known, wanted, costs)) == best
-    assert count >= 30
+    assert count >= 20
     assert right >= 0.85 * count
 
 

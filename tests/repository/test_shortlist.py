@@ -154,7 +154,7 @@ def test_says_what_is_wrong() -> None:
         r"'right'. is of 300 reference rows, and there are 299": (kept, reference[:-1], rows),
         "X has 63 columns and the reference has 64": (kept, reference, rows[:, 1:]),
         "give a mapping": ([1], reference, rows),
-        "use describe": ({"a": 1}, reference, rows),
+        "what describe returned": ({"a": 1}, reference, rows),
         "Encode columns of words first": (kept, [[object()] * 64] * 300, rows),
         "no finite number": (kept, np.full((300, 64), np.nan), rows),
     }

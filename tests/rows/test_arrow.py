@@ -37,7 +37,6 @@ def test_fragments_and_groups_of_rows_follow_each_other(size: int, tmp_path: Pat
     FRAME[:0].to_parquet(tmp_path / "b.parquet", index=False)
     FRAME[30:][FRAME.columns[::-1]].to_parquet(tmp_path / "c.parquet", row_group_size=size, index=False)
     found = as_rows(ds.dataset(tmp_path, format="parquet"))
-    assert found is not None
     check_source(found, FRAME)
 
 
@@ -51,7 +50,6 @@ def test_a_partition_is_a_column(flavour: str | None, tmp_path: Path) -> None:
         partitioning_flavor=flavour,
     )
     found = as_rows(ds.dataset(tmp_path, format="parquet", partitioning=flavour or ["t"]))
-    assert found is not None
     check_source(found, FRAME.sort_values(["t", "i"])[["i", "x", "b", "t"]])
 
 
@@ -59,7 +57,6 @@ def test_tables_of_csv_and_in_memory(tmp_path: Path) -> None:
     FRAME.to_csv(tmp_path / "rows.csv", index=False)
     for dataset in (ds.dataset(tmp_path, format="csv"), ds.dataset(pa.Table.from_pandas(FRAME))):
         found = as_rows(dataset)
-        assert found is not None
         check_source(found, FRAME, sent=False)
 
 
@@ -75,7 +72,6 @@ def test_a_column_has_one_type_in_all_blocks(kind: str, tmp_path: Path) -> None:
             ds.write_dataset(table, tmp_path / name, format="csv" if kind == "csv" else "parquet")
         dataset = ds.dataset(tmp_path, format="csv" if kind == "csv" else "parquet")
     found = as_rows(dataset)
-    assert found is not None
     want = dataset.to_table().to_pandas()
     for block in found.blocks():
         pd.testing.assert_series_equal(block.X.dtypes, want.dtypes)
@@ -94,7 +90,6 @@ def test_files_that_changed_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     FRAME.to_csv(path, index=False)
     found = as_rows(ds.dataset(path, format="csv"))
-    assert found is not None
     path.write_text("\n".join(path.read_text().splitlines()[:20]))
     with pytest.raises(InvalidInputError, match=r"have changed\. Run again when nobody writes"):
         found.read(found.n_blocks - 1)
@@ -107,10 +102,8 @@ def hugging_face() -> Any:
 def test_hugging_face_texts_and_tables() -> None:
     made = hugging_face().Dataset.from_pandas(FRAME)
     found = as_rows(made)
-    assert found is not None
     check_source(found, FRAME)
     texts = as_rows(made.select_columns(["t"]).select(range(5, 50)))
-    assert texts is not None
     check_source(texts, FRAME["t"][5:50].tolist())
 
 
@@ -128,5 +121,4 @@ def test_hugging_face_datasets_that_are_refused() -> None:
         with pytest.raises(InvalidInputError, match=message):
             as_rows(X)
     batches = as_rows(made.to_iterable_dataset().with_format("arrow").iter(8))
-    assert batches is not None
     check_source(batches, FRAME)

@@ -1,19 +1,25 @@
-"""Rows of a torch dataset: read when needed, by every estimator."""
+"""Rows of a torch dataset, read when needed; rows that come in batches, and only once."""
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from sklearn.linear_model import LogisticRegression  # noqa: E402
-from tests.scoring.ask import observe  # noqa: E402
-from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset  # noqa: E402
+from tests.rows.rows import check_source  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset  # noqa: E402
 
-from consilience import SoftLabelClassifier, Unifier, as_teacher, methods  # noqa: E402
+from consilience import SoftLabelClassifier, Unifier, methods  # noqa: E402
 from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.rows import as_rows  # noqa: E402
 from consilience.rows.datasets import TorchRows  # noqa: E402
@@ -113,24 +119,6 @@ def test_a_dataset_gives_what_its_rows_give(task: Any, student: Any) -> None:
     assert read.score(TensorDataset(torch.tensor(X)), y) == plain.score(X, y)
 
 
-def test_a_dataset_is_read_in_batches(task: Any) -> None:
-    X, _, _ = task
-
-    class Small(torch.nn.Module):  # type: ignore[misc,name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.head, self.sizes = torch.nn.Linear(4, 3), set()
-
-        def forward(self, x: Any) -> Any:
-            self.sizes.add(len(x))
-            return self.head(x)
-
-    module = Small()
-    seen = observe(as_teacher(module, [0, 1, 2]), Items(pairs(X)), batch_size=32)
-    assert max(module.sizes) <= 32
-    np.testing.assert_allclose(seen.logits, as_teacher(module, [0, 1, 2]).predict_logits(X), atol=1e-6)
-
-
 def test_fit_reads_a_dataset_by_blocks(task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     X, _, teachers = task
     sizes, take = [], TorchRows.take
@@ -139,7 +127,7 @@ def test_fit_reads_a_dataset_by_blocks(task: Any, monkeypatch: pytest.MonkeyPatc
     student = Network(lambda: torch.nn.Linear(4, 3), max_iter=2, batch_size=50)
     data = Items(pairs(X))
     Unifier(teachers, student, method="ce", random_state=0).fit(data)
-    assert sum(size > 64 for size in sizes) <= 1  # a sample of rows, which is kept in memory
+    assert sum(size > 64 for size in sizes) <= 2  # samples of rows, which are kept in memory
     # once for both teachers, once an epoch, and a few rows to look at
     assert 3 * len(X) <= len(data.seen) < 6 * len(X)
 
@@ -149,3 +137,90 @@ def test_a_row_that_is_not_finite_is_named(task: Any) -> None:
     X[140, 2] = np.nan
     with pytest.raises(InvalidInputError, match="not finite in row 140"):
         SoftLabelClassifier(Network(max_iter=1, batch_size=20)).fit(Items(pairs(X)), task[1])
+
+
+X = np.random.default_rng(0).normal(size=(57, 3))
+TEXTS = [f"ü {i}\n" for i in range(57)]
+FRAME = pd.DataFrame({"x": X[:, 0], "t": TEXTS, "b": X[:, 1] > 0, "w": pd.date_range("2020", periods=57)})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for temporary files, which have no name there."""
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 8)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    yield tmp_path
+    assert list(tmp_path.iterdir()) == []
+
+
+def cut(rows: Any, size: int = 10) -> Iterator[Any]:
+    return (rows[i : i + size] for i in range(0, len(rows), size))
+
+
+TENSOR = torch.tensor(X)
+
+
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [
+        (lambda: cut(X), X),
+        (lambda: cut(X.astype(np.uint8).reshape(57, 3, 1)), X.astype(np.uint8).reshape(57, 3, 1)),
+        (lambda: cut(TENSOR), X),
+        (lambda: cut(torch.tensor(X, requires_grad=True)), X),
+        (lambda: ((part, "label") for part in cut(X)), X),
+        (lambda: cut(X.tolist()), X),
+        (lambda: cut(TEXTS), TEXTS),
+        (lambda: cut(np.array(TEXTS)), TEXTS),
+        (lambda: cut(FRAME["t"]), TEXTS),
+        (lambda: iter(pa.Table.from_pandas(FRAME).to_batches(10)), FRAME),
+        (lambda: (part if i else part[part.columns[::-1]] for i, part in enumerate(cut(FRAME))), None),
+        (lambda: (pl.from_pandas(part) for part in cut(FRAME)), FRAME),
+        (lambda: DataLoader(TensorDataset(TENSOR), batch_size=19), X),  # batches are lists [x]
+        (lambda: DataLoader(TensorDataset(TENSOR, torch.arange(57)), batch_size=10), X),  # and [x, y]
+        (lambda: DataLoader(TEXTS, batch_size=10), TEXTS),  # type: ignore[arg-type]
+        (lambda: DataLoader(list(zip(TEXTS, range(57), strict=True)), batch_size=10), TEXTS),  # type: ignore[arg-type]
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_batches_are_rows_that_can_be_read_again(batches: Any, expected: Any) -> None:
+    found = as_rows(batches())
+    expected = FRAME[FRAME.columns[::-1]] if expected is None else expected
+    check_source(found, expected, sent=False)
+    assert found.n_blocks >= 8
+
+
+def test_a_loader_with_workers_is_read_once() -> None:
+    found = as_rows(DataLoader(TensorDataset(TENSOR), batch_size=10, shuffle=True))
+    first, again = found.all(None), found.all(None)
+    np.testing.assert_array_equal(first, again)  # whatever order the loader has the next time
+    np.testing.assert_array_equal(np.sort(first, axis=0), np.sort(X, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        ([], "X has no batches; expected at least one"),
+        (
+            [X, X, X, X.astype(np.float32)],
+            r"Batch 3 of X has rows of float32 \(3,\), and the first of float64",
+        ),
+        (
+            [X, X[:, :2]],
+            r"Batch 1 .* float64 \(2,\), and the first of float64 \(3,\). Give batches of one kind",
+        ),
+        ([X, TEXTS], "Batch 1 of X is a list"),
+        ([X[0]], r"Batch 0 of X is a ndarray \(float64, shape \(3,\)\); expected an array \(n, ...\)"),
+        ([{"x": X}], "dictionaries with the keys 'x'"),
+        ([TEXTS, [3]], "Batch 1 of X does not fit the first"),
+        ([TEXTS, X], "Batch 1 of X does not fit the first"),
+        ([FRAME, FRAME.rename(columns={"x": "y"})], "Batch 1 of X does not fit the first"),
+        ([FRAME, FRAME, FRAME.assign(x="text")], "Batch 2 of X does not fit the first"),
+        ([FRAME.assign(t=None), FRAME], "Batch 1 of X does not fit the first"),
+        ([FRAME, X], "Batch 1 of X does not fit the first"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_batches_that_do_not_fit_are_named(batches: list[Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        as_rows(iter(batches))
+    del caught

@@ -51,7 +51,6 @@ def test_a_folder_of_parquet_is_one_table(size: int, tmp_path: Path) -> None:
     whole = open_files(tmp_path / "whole.parquet").all(None)
     for given in (folder, str(folder), str(folder / "**" / "[!_]*.parquet"), folder / "**" / "[!_]*.parquet"):
         found = as_rows(given)
-        assert found is not None
         check_source(found, whole)
     listed = as_rows([folder / "deep" / "b.parquet", str(folder / "a.parquet")])
     check_source(listed, pd.concat([whole[30:], whole[:30]])[whole.columns[::-1]])
@@ -60,7 +59,6 @@ def test_a_folder_of_parquet_is_one_table(size: int, tmp_path: Path) -> None:
 def test_blocks_of_a_group_of_rows_are_a_stretch(tmp_path: Path) -> None:
     frame().to_parquet(tmp_path / "rows.parquet", row_group_size=20)
     found = as_rows(tmp_path)
-    assert found is not None
     assert [list(stretch) for stretch in found.stretches] == [[0, 1, 2], [3, 4], [5, 6, 7]]
 
 

@@ -1,8 +1,7 @@
-"""Rows in blocks: arrays and other rows that can be taken by position."""
+"""Rows in blocks: what users give as X, rows that can be taken by position, and where arrays lie."""
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,13 @@ import polars as pl
 import pytest
 import torch
 from scipy.sparse import csr_array, csr_matrix
-from tests.rows.rows import check_source, equal_rows
+from tests.rows.rows import check_source
 
-from consilience._validation import n_rows, take_rows
-from consilience.rows import HeldRows, rows
+from consilience.exceptions import InvalidInputError
+from consilience.rows import HeldRows, as_rows, memory_budget, new_array, rows
 from consilience.rows.rows import Rows, block_rows, bytes_of, cut, join_rows
 from consilience.rows.tables import as_values
+from consilience.run import Run
 
 X = np.random.default_rng(0).normal(size=(57, 3))
 
@@ -120,7 +120,78 @@ def test_one_part_is_not_copied() -> None:
     assert join_rows([X]) is X
 
 
-def test_a_source_is_sent_with_what_it_holds() -> None:
-    sent = pickle.loads(pickle.dumps(HeldRows(X)))  # noqa: S301
-    equal_rows(sent.all(None), X)
-    assert n_rows(take_rows(sent.head, slice(0, 2))) == 2
+@pytest.mark.parametrize("rows", [X, X.tolist(), ["a", "b"], [], ("a.csv",), ["rows.csv"]])
+def test_rows_in_memory_are_held(rows: Any) -> None:
+    found = as_rows(rows)
+    assert found.held
+    assert len(found) == len(rows)
+    assert found.n_blocks == (len(rows) > 0)
+    assert found.given is found.all(Run(memory=1)) is rows
+    assert as_rows(found) is found
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        (X, "array"),
+        (X.tolist(), "array"),
+        (csr_array(X), "sparse"),
+        (["a"], "texts"),
+        ([np.zeros((2, 3), np.uint8), np.zeros((3, 3), np.uint8)], "images"),
+        (pd.DataFrame(X), "table"),
+        ([], "array"),
+    ],
+)
+def test_kinds_of_rows(rows: Any, kind: str) -> None:
+    assert as_rows(rows).kind == kind
+
+
+@pytest.mark.parametrize("text", ["a whole sentence.", "a\0b", "a" * 10_000, "what[ is this?", "rows/*.csv"])
+def test_a_text_that_names_no_file_is_refused(text: str) -> None:
+    with pytest.raises(
+        InvalidInputError, match=r"is a single text.*give a list of texts\. If it is meant as a path"
+    ):
+        as_rows(text)
+
+
+def test_paths_are_given_alone(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="a list of paths and other things"):
+        as_rows([tmp_path, 3])
+
+
+def test_rows_that_do_not_fit_are_not_read(tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", X)
+    found = as_rows(tmp_path / "X.npy", "--data")
+    np.testing.assert_array_equal(found.all(Run(memory="10KB")), X)
+    with pytest.raises(
+        InvalidInputError, match=r"--data has 57 rows of about 1.*memory is 100 .* Give fewer"
+    ):
+        found.all(Run(memory=100))
+    np.testing.assert_array_equal(found.all(None), X)
+
+
+def test_the_budget_is_a_share_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert memory_budget(Run(memory="2GB")) == 2 * 10**9
+    assert memory_budget(Run(memory=17)) == 17
+    everything = memory_budget(Run())
+    monkeypatch.setattr(rows, "SHARE_OF_MACHINE", rows.SHARE_OF_MACHINE / 2)
+    assert memory_budget(Run()) == pytest.approx(everything / 2, abs=2)
+    assert 2**24 < everything < 2**44
+    with pytest.raises(InvalidInputError, match="memory='much' must be a size"):
+        memory_budget(Run(memory="much"))
+
+
+@pytest.mark.parametrize(("size", "mapped"), [("1MB", False), ("1KB", True)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_an_array_lies_where_it_fits(size: str, mapped: bool, dtype: type) -> None:
+    found = new_array((1000, 3), Run(memory=size), dtype)
+    assert found.dtype == dtype
+    assert isinstance(found, np.memmap) == mapped
+    found[10:20] = 2
+    assert found.sum() == 2 * 30  # zeros elsewhere
+    assert new_array((0, 3), Run(memory=1)).shape == (0, 3)
+
+
+def test_a_disk_that_is_too_small_is_said_before_any_work() -> None:
+    with pytest.raises(InvalidInputError, match=r"temporary file cannot grow: .* Set .* TMPDIR"):
+        new_array((2**50, 3), Run(memory=1))

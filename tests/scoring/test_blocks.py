@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -97,17 +94,6 @@ def test_blocks_get_what_all_rows_get(stored: bool, batch_size: int, tmp_path: P
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("rows", [X, X[:64], X[:1]])
-def test_rows_in_the_store_are_not_asked_again(rows: Any, tmp_path: Path) -> None:
-    store = as_store(tmp_path)
-    first, again, memory = Linear(), Linear(), Linear()
-    streamed([as_teacher(first)], ONE, rows, store=store)
-    streamed([as_teacher(again)], ONE, rows, store=store)
-    found = score([as_teacher(memory)], ONE, rows, store=store)  # in memory: what a stream stored will do
-    assert (len(first.asked), again.asked, memory.asked) == (len(rows), [], [])
-    np.testing.assert_array_equal(found, (rows @ W).astype(np.float32))
-
-
 @pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt()])
 def test_a_stop_in_a_block_loses_no_batch_before_it(error: BaseException, tmp_path: Path) -> None:
     store, first, second = as_store(tmp_path), Linear(100, error), Linear()  # row 100 is in block 3
@@ -147,7 +133,7 @@ def test_errors_count_rows_as_the_user_does(stored: bool, tmp_path: Path) -> Non
         as_teacher(wrong, classes=CLASSES, name="fixed"),
         as_teacher(as_teacher(wrong, classes=CLASSES, name="inner"), name="fixed"),
     ):
-        with pytest.raises(TeacherError, match=r"'fixed' \(2 of 2\) gave inf in row 150 "):
+        with pytest.raises(TeacherError, match=r"'fixed' \(2 of 2\) .* inf in row 150 "):
             streamed([sound, teacher], space, store=store)
 
 
@@ -157,7 +143,7 @@ def test_a_file_of_scores_that_changes_is_named_by_its_teacher(tmp_path: Path) -
     blocks = score_blocks([teacher], ONE, HeldRows(X))
     next(blocks)
     np.save(tmp_path / "z.npy", Z[:100])
-    with pytest.raises(TeacherError, match=r"'outer' \(1 of 1\) cannot be read from .*z.npy: it now holds"):
+    with pytest.raises(TeacherError, match=r"'outer' \(1 of 1\) cannot be used: .*z.npy .* it now holds"):
         next(blocks)
 
 
@@ -192,47 +178,3 @@ def test_a_block_gets_the_same_batches_in_any_order() -> None:
         return found
 
     assert asked([0, 1, 2, 3]) == asked([3, 1, 0, 2])
-
-
-SLOW = """
-import sys, time
-import numpy as np
-from consilience import as_teacher
-from consilience.labels import LabelSpace
-from consilience.rows import HeldRows
-from consilience.rows import rows as blocks
-from consilience.run import Run
-from consilience.scoring import score_blocks
-
-blocks.BLOCK_ROWS = 32
-log, store, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
-
-class Slow:
-    name, classes, fingerprint = "slow", ["a", "b"], "v1"
-
-    def predict_logits(self, X):
-        time.sleep(pause)
-        with open(log, "a") as file:
-            file.writelines(f"{value:.0f}\\n" for value in X[:, 0])
-        return np.column_stack([X[:, 0], -X[:, 0]])
-
-rows, space = HeldRows(np.arange(200.0)[:, None]), LabelSpace([["a", "b"]])
-for _ in score_blocks([as_teacher(Slow())], space, rows, Run(rows_per_call=4, cache=store)):
-    pass
-"""
-
-
-def test_a_killed_run_loses_at_most_a_batch(tmp_path: Path) -> None:
-    script, log, store = tmp_path / "slow.py", tmp_path / "log", tmp_path / "store"
-    script.write_text(SLOW)
-    with subprocess.Popen([sys.executable, script, log, store, "0.05"]) as run:
-        while not (log.exists() and len(log.read_text().split()) >= 70):
-            assert run.poll() is None
-            time.sleep(0.01)
-        run.kill()
-    before = log.read_text().split()
-    assert len(before) < 200
-    subprocess.run([sys.executable, script, log, store, "0"], check=True)
-    after = log.read_text().split()[len(before) :]
-    assert set(before) | set(after) == {str(i) for i in range(200)}
-    assert len(set(before) & set(after)) <= 4  # the batch that was not yet written

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
+from tests.rows.rows import check_source
 
 from consilience import (
     ConsilienceWarning,
@@ -28,6 +29,7 @@ from consilience import (
 )
 from consilience.exceptions import ScoringError
 from consilience.rows import HeldRows, Rows, as_rows
+from consilience.rows.datasets import RayRows
 from consilience.run import Run
 from consilience.scoring import engine_options, score_blocks
 from consilience.scoring import ray as engine
@@ -92,65 +94,27 @@ def packed_by(asked: list[Teacher], rows: Any, run: Run) -> np.ndarray:
     return packed
 
 
-def test_workers_give_what_one_machine_gives() -> None:
-    packed = on_ray(teachers(), options={"num_cpus": 0.5}, rows_per_call=7)
-    np.testing.assert_array_equal(packed, here(teachers()))
-
-
-@pytest.mark.parametrize("kind", [".npy", ".parquet"])
-def test_workers_read_files_themselves(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_read_files_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    path = Path(f"rows{kind}")
-    asked = teachers()[:2]
-    if kind == ".npy":
-        np.save(path, X)
-    else:
-        pandas = pytest.importorskip("pandas")
-        pandas.DataFrame(X, columns=list("pqrs")).to_parquet(path)
-        asked = [as_teacher(lambda rows: rows[["p", "q"]].to_numpy(), ["a", "b"], output="logits")]
+    path = Path("rows.parquet")
+    pytest.importorskip("pandas").DataFrame(X, columns=list("pqrs")).to_parquet(path)
+    asked = [as_teacher(lambda rows: rows[["p", "q"]].to_numpy(), ["a", "b"], output="logits")]
     rows = as_rows(path)
-    assert rows is not None
     assert rows.n_blocks == 10
     np.testing.assert_array_equal(on_ray(asked, rows), here(asked, rows))
+    path.unlink()
+    with pytest.raises((ScoringError, InvalidInputError), match=r"rows\.parquet"):
+        on_ray(asked, rows)
 
 
-@pytest.mark.parametrize("kind", ["table", "texts"])  # arrays: tests/unify/test_unifier_on_ray.py
-def test_a_ray_dataset(kind: str) -> None:
+def test_rows_that_ray_holds() -> None:  # arrays: tests/unify/test_unifier_on_ray.py
     import ray
 
-    pandas = pytest.importorskip("pandas")
-    if kind == "table":
-        frame = pandas.DataFrame(X, columns=list("pqrs"))
-        data = ray.data.from_pandas([frame[:250], frame[250:]])
-        asked = [as_teacher(lambda rows: rows[["p", "s"]].to_numpy(), ["a", "b"], output="logits")]
-        want = X[:, [0, 3]].astype(np.float32)
-    else:
-        texts = [f"text {i}" for i in range(300)]
-        data = ray.data.from_items([{"words": text} for text in texts], override_num_blocks=7)
-        asked = [as_teacher(numbers_of, ["a", "b"], output="logits")]
-        want = numbers_of(texts).astype(np.float32)
-    rows = as_rows(data.map_batches(lambda batch: batch))
-    assert rows is not None
-    assert len(rows) == len(want)
-    np.testing.assert_array_equal(on_ray(asked, rows), want)
-
-
-def numbers_of(texts: list[str]) -> np.ndarray:
-    return np.array([[float(text.split()[1]), 1.0] for text in texts])
-
-
-def test_a_dead_worker_is_replaced(tmp_path: Path) -> None:
-    flag = tmp_path / "died"
-
-    def dies_once(rows: Any) -> Any:
-        if rows[0, 0] == X[128, 0] and not flag.exists():
-            flag.touch()
-            os._exit(1)
-        return rising(rows)
-
-    asked = [*teachers()[:2], function(dies_once)]
-    np.testing.assert_array_equal(on_ray(asked, options={"workers": 2}), here(teachers()))
-    assert flag.exists()
+    frame = pytest.importorskip("pandas").DataFrame(X, columns=list("pqrs"))
+    check_source(RayRows([ray.put(frame[:250]), ray.put(frame[250:])], [250, 350], 64), frame, sent=False)
+    texts = [f"text {i}" for i in range(300)]
+    data = ray.data.from_items([{"words": text} for text in texts], override_num_blocks=7)
+    check_source(as_rows(data), texts, sent=False)
 
 
 def test_a_teacher_that_always_ends_its_process() -> None:
@@ -169,7 +133,7 @@ def test_a_machine_that_is_removed(ray_cluster: Any) -> None:
         return rising(rows)
 
     asked = [*teachers()[:2], function(slow)]
-    options = {"workers": 6}
+    options = {"workers": 3, "num_cpus": 2}  # one on each machine
     lost = ray_cluster.add_node(num_cpus=2, object_store_memory=80 * 2**20)
     removed = threading.Event()
 
@@ -232,7 +196,7 @@ def test_a_hung_teacher_is_told() -> None:
         return rising(rows)
 
     with pytest.raises(ScoringError, match=r"not moved for .* seconds.*'stuck' has been at block 4.*goes on"):
-        on_ray([function(hangs, "stuck")], options={"timeout": 6.0})
+        on_ray([function(hangs, "stuck")], options={"timeout": 4.0})
 
 
 def test_needs_that_no_machine_meets_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,15 +246,6 @@ def test_without_a_cluster_or_without_ray(monkeypatch: pytest.MonkeyPatch) -> No
         MissingDependencyError, match=r"Scoring on Ray needs ray: pip install 'consilience\[ray\]'"
     ):
         on_ray(teachers())
-
-
-def test_a_file_that_workers_do_not_have(tmp_path: Path) -> None:
-    np.save(tmp_path / "rows.npy", X)
-    rows = as_rows(tmp_path / "rows.npy")
-    assert rows is not None
-    (tmp_path / "rows.npy").unlink()
-    with pytest.raises((ScoringError, InvalidInputError), match=r"rows\.npy"):
-        on_ray([function(rising)], rows)
 
 
 @pytest.mark.parametrize(

@@ -55,10 +55,10 @@ def add(to: shelves.Shelf, rows: slice, features: Any = None, *, embeddings: boo
 def find(of: shelves.Shelf, rows: Any = slice(None), *, embeddings: bool = False) -> list[int]:
     """Return which rows are known; what is known must be right."""
     places = np.arange(100)[rows]
-    known, logits, features = of.find(DIGESTS[places], embeddings=embeddings)
-    np.testing.assert_array_equal(logits[known], LOGITS[places][known])
-    if features is not None:
-        np.testing.assert_array_equal(features[known], FEATURES[places][known])
+    known, seen = of.find(DIGESTS[places], embeddings=embeddings)
+    np.testing.assert_array_equal(seen.logits[known], LOGITS[places][known])
+    if seen.embeddings is not None:
+        np.testing.assert_array_equal(seen.embeddings[known], FEATURES[places][known])
     return places[known].tolist()
 
 
@@ -86,22 +86,22 @@ class TestRows:
 
     def test_a_teacher_without_embeddings_is_known_to_have_none(self, folder: Path) -> None:
         add(shelf(folder), slice(0, 20), embeddings=True)
-        known, _, features = shelf(folder).find(DIGESTS[:30], embeddings=True)
-        assert (known.sum(), features) == (20, None)
+        known, seen = shelf(folder).find(DIGESTS[:30], embeddings=True)
+        assert (known.sum(), seen.embeddings) == (20, None)
 
     def test_embeddings_of_two_widths_are_not_mixed(self, folder: Path) -> None:
         add(shelf(folder), slice(0, 20), FEATURES, embeddings=True)
         add(shelf(folder), slice(20, 50), FEATURES[:, :2], embeddings=True)
-        known, _, features = shelf(folder).find(DIGESTS[:60], embeddings=True)
-        assert (known.sum(), features.shape[1]) in ((20, 4), (30, 2))
+        known, seen = shelf(folder).find(DIGESTS[:60], embeddings=True)
+        assert (known.sum(), seen.embeddings.shape[1]) in ((20, 4), (30, 2))
         assert len(find(shelf(folder))) == 50
 
     def test_digests_that_share_a_half_are_not_confused(self, folder: Path) -> None:
         one, kept = shelf(folder), np.array([[5, 1], [5, 2], [7, 7]], np.uint64)
         one.add(kept, Observed(LOGITS[1:4], None), embeddings=False)
-        known, logits, _ = one.find(np.array([[5, 2], [5, 0], [5, 1]], np.uint64), embeddings=False)
+        known, seen = one.find(np.array([[5, 2], [5, 0], [5, 1]], np.uint64), embeddings=False)
         assert known.tolist() == [True, False, True]
-        np.testing.assert_array_equal(logits[known], LOGITS[[2, 1]])
+        np.testing.assert_array_equal(seen.logits[known], LOGITS[[2, 1]])
 
     def test_what_another_process_adds_is_noticed_in_time(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -145,21 +145,12 @@ class TestFiles:
         assert store.contents()["models"][0]["n_files"] == 4
         assert find(shelf(where)) == list(range(30))
 
-    def test_half_a_record_of_a_killed_process_is_none(self, folder: Path) -> None:
-        add(shelf(folder), slice(0, 10))
-        (path,) = files(folder)
-        with path.open("ab") as file:
-            file.write(b"half")
-        add(shelf(folder), slice(10, 20))
-        assert find(shelf(folder)) == list(range(20))
-
-    @pytest.mark.parametrize("part", ["digest", "values", "checksum"])
-    def test_a_damaged_record_costs_that_record(self, folder: Path, part: str) -> None:
+    def test_a_damaged_record_costs_that_record(self, folder: Path) -> None:
         add(shelf(folder), slice(0, 20))
         (path,) = files(folder)
-        content, size = bytearray(path.read_bytes()), path.stat().st_size // 20
-        content[7 * size + {"digest": 9, "values": 20, "checksum": size - 1}[part]] ^= 4
-        path.write_bytes(content)
+        content = bytearray(path.read_bytes())
+        content[7 * len(content) // 20 + 20] ^= 4
+        path.write_bytes(content + b"half")  # of a record, whose process was killed
         reader = shelf(folder)
         with pytest.warns(ConsilienceWarning, match="damaged rows; they are computed again"):
             assert find(reader, slice(0, 20)) == [row for row in range(20) if row != 7]
@@ -260,10 +251,10 @@ def values_of(digests: Any) -> Any:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs kill -9")
-def test_twenty_kills_with_two_writers_lose_no_row(folder: Path) -> None:
+def test_kills_with_two_writers_lose_no_row(folder: Path) -> None:
     context = multiprocessing.get_context("forkserver")  # a quick start, and no threads in a fork
     context.set_forkserver_preload(["tests.scoring.test_store"])
-    for kill in range(20):
+    for kill in range(4):
         logs = [folder.parent / f"log-{2 * kill + i}" for i in range(2)]
         writers = [context.Process(target=write_until_killed, args=(folder, 2 * kill + i)) for i in range(2)]
         for writer in writers:
@@ -279,10 +270,10 @@ def test_twenty_kills_with_two_writers_lose_no_row(folder: Path) -> None:
     digests = np.frombuffer(noted, np.uint64).reshape(-1, 2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        known, logits, _ = shelf(folder).find(digests, embeddings=False)
-    assert len(digests) > 2000
+        known, seen = shelf(folder).find(digests, embeddings=False)
+    assert len(digests) > 1000
     assert known.all()
-    np.testing.assert_array_equal(logits, values_of(digests))
+    np.testing.assert_array_equal(seen.logits, values_of(digests))
 
 
 class TestLimit:
@@ -314,7 +305,7 @@ class TestLimit:
             for name in "56789":
                 add(limited.shelf(name, 3, name), slice(0, 10))
         assert len(told) == 1
-        assert self.kept(folder) == ["5", "6", "7"]
+        assert self.kept(folder) == ["5", "6"]
         assert limited.size <= 2.3 * each
 
     def test_trimming(self, folder: Path, each: int) -> None:
@@ -341,14 +332,19 @@ class TestLimit:
             add(limited.shelf(name, 3, name), slice(0, 10))
         assert limited.size <= 7.3 * each
 
-    @pytest.mark.parametrize("limit", [0, -1, "much", True, float("nan")])
-    def test_limits_that_are_none(self, folder: Path, limit: Any) -> None:
-        with pytest.raises(InvalidInputError, match=r"cache_limit.* must be a size"):
-            as_store(folder, limit)
 
-    def test_a_store_has_its_own_limit(self, folder: Path) -> None:
-        with pytest.raises(InvalidInputError, match="Give the ScoreStore its own limit"):
-            as_store(ScoreStore(folder), "1GB")
+@pytest.mark.parametrize(
+    ("given", "limit", "says"),
+    [
+        *(("scores", limit, r"cache_limit.* must be a size") for limit in (0, -1, "much", True, np.nan)),
+        (None, "1GB", "Give the ScoreStore its own limit"),
+        ("", None, "must be a folder"),
+        (3, None, "must be a folder"),
+    ],
+)
+def test_options_that_are_wrong(given: Any, limit: Any, says: str, folder: Path) -> None:
+    with pytest.raises(InvalidInputError, match=says):
+        as_store(ScoreStore(folder) if given is None else given, limit)
 
 
 class TestFolder:
@@ -363,12 +359,8 @@ class TestFolder:
         view = store.contents()
         (model,) = view["models"]
         assert (view["n_trainings"], view["n_bytes_trainings"], view["n_rows"]) == (1, 9, 20)
-        assert (model["teacher"], model["n_classes"], model["n_rows"], model["n_files"]) == (
-            "birds",
-            3,
-            20,
-            1,
-        )
+        facts = {"teacher": "birds", "n_classes": 3, "n_rows": 20, "n_files": 1}
+        assert model | facts == model
         assert model["n_bytes"] == view["n_bytes"] == store.size > 0
         assert model["last_use"] > "2020"
         store.clear()
@@ -411,13 +403,6 @@ class TestFolder:
         (told,) = folder.glob("*/name.txt")
         told.write_bytes(name)
         assert len(ScoreStore(folder).contents()["models"][0]["teacher"] or "") <= 200
-
-    @pytest.mark.parametrize("nothing", ["", 3])
-    def test_what_is_no_folder(self, nothing: Any) -> None:
-        with pytest.raises(InvalidInputError, match="must be a folder"):
-            as_store(nothing)
-        with pytest.raises(InvalidInputError, match="must be a folder"):
-            ScoreStore(nothing)
 
 
 def test_a_bucket_that_stops_answering_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.special import softmax
-from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 from consilience import InvalidInputError, SoftLabelClassifier
 from consilience.files.card import read_card
+from consilience.files.export import OPSET
 from consilience.students import Logistic
 from consilience.teachers import Onnx
 
@@ -30,9 +30,11 @@ def votes(n: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 @pytest.mark.parametrize(
-    "student", ["logistic", "forest", "boosting", "mlp", LogisticRegression(), GaussianNB()]
+    "student", ["logistic", "forest", "boosting", "mlp", "torch", LogisticRegression(), GaussianNB()]
 )
 def test_students_learn_named_soft_labels(student: Any) -> None:
+    if student == "torch":
+        pytest.importorskip("torch")
     X, Q, y = votes()
     model = SoftLabelClassifier(student, classes=NAMES, random_state=0).fit(X, Q)
     assert model.classes_.tolist() == NAMES
@@ -43,22 +45,22 @@ def test_students_learn_named_soft_labels(student: Any) -> None:
     assert model.n_features_in_ == 3
 
 
-def test_a_torch_student_learns_them_too() -> None:
-    pytest.importorskip("torch")
-    X, Q, y = votes()
-    model = SoftLabelClassifier("torch", classes=NAMES, random_state=0).fit(X, Q)
-    assert model.score(X, np.array(NAMES)[y]) > 0.9
-
-
 @pytest.mark.parametrize("student", ["logistic", "forest", "boosting"])
 def test_a_saved_model_is_a_teacher_with_the_same_probabilities(student: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
     X, Q, _ = votes()
     model = SoftLabelClassifier(student, classes=NAMES, temperature=2, random_state=0).fit(X, Q)
     path = model.save(tmp_path / "votes.onnx")
+    proto = onnx.load(path)
+    assert next(o.version for o in proto.opset_import if o.domain == "") == OPSET
+    assert {o.name for o in proto.graph.output} == {"probabilities", "label"}
+    assert proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param
     teacher = Onnx(path, floor=1e-12)
     assert teacher.classes.tolist() == NAMES
-    np.testing.assert_allclose(softmax(teacher.predict_logits(X), axis=1), model.predict_proba(X), atol=1e-5)
+    for rows in (X[:1], X):
+        got = softmax(teacher.predict_logits(rows), axis=1)
+        np.testing.assert_allclose(got, model.predict_proba(rows), atol=1e-5)
     card = read_card(tmp_path / "votes.card.json")
     assert card.details["temperature"] == "2"
     assert card.details["made"]["settings"]["temperature"] == 2
@@ -118,11 +120,3 @@ def test_what_is_wrong_is_said(options: Any, Q: Any, message: str) -> None:
         model.fit(np.array([[0.0], [1.0]]), Q)
     with pytest.raises(InvalidInputError, match="no rows"):
         SoftLabelClassifier("logistic").fit(np.empty((0, 2)), np.empty((0, 2)))
-
-
-def test_a_clone_is_unfitted_and_keeps_the_options() -> None:
-    X, Q, _ = votes()
-    model = SoftLabelClassifier("forest", classes=NAMES, balance=True).fit(X, Q)
-    again = clone(model)
-    assert again.get_params() == model.get_params()
-    assert not hasattr(again, "student_")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -52,24 +51,6 @@ def test_a_class_without_soft_labels_is_left_out_and_named() -> None:
     assert (student.predict_all(X, 4)[:, 1] == 0).all()
 
 
-def test_rows_that_cannot_be_learnt_from() -> None:
-    X, Q = soft_problem(30, 3, 3, 0)
-    X[4, 1] = np.nan
-    with pytest.raises(InvalidInputError, match="contains NaN"):
-        learnt(Logistic(), X, Q)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CoverageWarning)
-        with pytest.raises(InvalidInputError, match="every row has the same class"):
-            learnt(Logistic(), X[5:], np.eye(3)[np.zeros(25, dtype=int)])
-
-
-def test_the_collision_loss_falls_with_each_refit() -> None:
-    X, Q = soft_problem(200, 4, 4, 1)
-    student = learnt(Logistic(loss="collision"), X, Q)
-    assert len(student.collision_losses_) > 1
-    assert min(student.collision_losses_) < student.collision_losses_[0]
-
-
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_rows_read_block_by_block_give_the_same_model(n_classes: int) -> None:
     rng = np.random.default_rng(0)
@@ -91,13 +72,14 @@ def test_rows_read_block_by_block_give_the_same_model(n_classes: int) -> None:
     assert calls[-1] == ("training", outside.n_iter_, 100)
 
 
-def test_bad_rows_in_a_block_are_our_error() -> None:
-    X, Q = np.ones((40, 2)), np.tile(np.eye(2), (20, 1))
-    X[30, 1] = np.nan
-    with pytest.raises(InvalidInputError, match="cannot learn from X"):
-        learnt(Logistic(), X, Q, memory=2**10)
+@pytest.mark.parametrize("memory", [None, 2**10])
+def test_rows_that_cannot_be_learnt_from(memory: int | None) -> None:
+    X, Q = soft_problem(40, 3, 3, 0)
+    bad = np.where(np.arange(120).reshape(40, 3) == 100, np.nan, X)
+    with pytest.raises(InvalidInputError, match=r"cannot learn from X: .*NaN"):
+        learnt(Logistic(), bad, Q, memory=memory)
     with (
         pytest.warns(CoverageWarning),
-        pytest.raises(InvalidInputError, match="one class is too few"),
+        pytest.raises(InvalidInputError, match="every row has the same class, and one class is too few"),
     ):
-        learnt(Logistic(), np.ones((40, 2)), np.tile([1.0, 0.0], (40, 1)), memory=2**10)
+        learnt(Logistic(), X, np.eye(3)[np.zeros(40, dtype=int)], memory=memory)

@@ -76,9 +76,9 @@ def test_round_trip(case, tmp_path):
     exported = student.to_onnx(X[:1])
     assert [value.name for value in (*exported.graph.input, *exported.graph.output)] == ["X", "logits"]
     assert [(entry.domain, entry.version) for entry in exported.opset_import] == [("", OPSET)]
-    assert b".py" not in exported.SerializeToString()
     classes = ["c", "a", "b", "d"]
     done = finish(exported, classes=classes, columns=[1, 0, 2], temperature=3.0, scores="logits", metadata={})
+    assert b".py" not in done.SerializeToString()
     write_model(done, tmp_path / "student.onnx")
     session = ort.InferenceSession(tmp_path / "student.onnx", providers=["CPUExecutionProvider"])
     for rows in (X[:0], X[:1], X[:7], X):

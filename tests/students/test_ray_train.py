@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 
 from consilience import ConsilienceWarning, InvalidInputError, Unifier  # noqa: E402
-from consilience.exceptions import ScoringError  # noqa: E402
+from consilience.exceptions import ScoringError, StorageError  # noqa: E402
 from consilience.nn import SoftCrossEntropy  # noqa: E402
 from consilience.rows import HeldRows  # noqa: E402
 from consilience.rows.targets import TargetRows  # noqa: E402
@@ -57,7 +57,7 @@ def student(module: Any = None, **options: Any) -> Network:
 
 def on_ray(learner: Network, rows: TargetRows | None = None, *, workers: int = 2) -> Network:
     run = Run(engine="ray", engine_options={"train_workers": workers, "timeout": 300})
-    return learner.learn(rows or rows_of(), n_classes=2, criterion=SoftCrossEntropy(), run=run)
+    return learner.learn_loss(rows or rows_of(), 2, SoftCrossEntropy(), run=run)
 
 
 class Mortal(torch.nn.Module):
@@ -81,47 +81,65 @@ WHOLE = {"optimizer": "sgd", "batch_size": 400, "validation_fraction": 0.0}
 """Batches of all rows: whatever worker has which of them, a step is the same as in one process."""
 
 
-def test_a_unifier_learns_what_it_learns_in_one_process_though_a_worker_dies(
+def test_a_network_learns_what_it_learns_in_one_process_though_a_worker_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "INTERVAL", 0.0)
     torch.manual_seed(0)
     module, fitted, calls = Mortal(tmp_path / "steps", deadly=2 * 4), [], []
-    on_ray = {"engine": "ray", "engine_options": {"workers": 1, "train_workers": 2, "timeout": 300}}
+    on_ray = {"engine": "ray", "engine_options": {"train_workers": 2, "timeout": 300}}
     for more in ({**on_ray, "cache": tmp_path / "cache"}, {}):
-        unifier = Unifier(
-            [model()],
-            student(module, max_iter=8, standardize=True, **WHOLE),
-            random_state=0,
-            run=Run(memory=30_000, progress=lambda *call: calls.append(call), **more),
-        )
-        fitted.append(unifier.fit(X))
+        learner = student(module, max_iter=8, standardize=True, **WHOLE)
+        run = Run(progress=lambda *call: calls.append(call), **more)
+        fitted.append(learner.learn(rows_of(), np.ones(2), temperature=2.0, run=run, key="0"))
         assert ("training", 8, 8) in calls
         calls.clear()
     found, want = fitted
-    np.testing.assert_allclose(found.predict_proba(X), want.predict_proba(X), atol=1e-5)
-    assert [entry["epoch"] for entry in found.student_.history_] == list(range(1, 9))
-    assert found.student_.n_iter_ == 8
-    assert not found.student_.module_.training
+    np.testing.assert_allclose(found.predict_all(X, 2), want.predict_all(X, 2), atol=1e-5)
+    assert [entry["epoch"] for entry in found.history_] == list(range(1, 9))
+    assert found.n_iter_ == 8
+    assert not found.module_.training
     assert (tmp_path / "steps.died").exists()
     # two workers take eight steps; if they began again at the first, there would be more than this
     assert (tmp_path / "steps").stat().st_size <= 2 * 8 + 4
     assert list((tmp_path / "cache").rglob(training.FILE)) == []
 
 
-def test_errors_of_workers_are_those_of_one_process() -> None:
-    bad = X.copy()
-    bad[333] = np.nan
-    with pytest.raises(InvalidInputError, match="not finite in row 333"):
-        on_ray(student(torch.nn.Linear(3, 2), max_iter=3), rows_of(bad), workers=1)
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (InvalidInputError("X is not finite in row 333."), "X is not finite in row 333"),
+        (StorageError("no bucket"), "no bucket"),
+        (TypeError("odd rows"), "Training on Ray failed: TypeError: odd rows"),
+        (RuntimeError("a worker has gone"), None),
+    ],
+)
+def test_the_keeper_learns_of_errors_that_a_new_start_would_not_mend(
+    error: Exception, kept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(keeper: Any) -> None:
+        raise error
+
+    told: list[Any] = []
+    monkeypatch.setattr("ray.get", lambda value: value)
+    with pytest.raises(type(error)):
+        ray_train._train_share({"work": fail, "keeper": _Asked(told.append)})
+    assert [kept in str(one) for one in told] == ([] if kept is None else [True])
+
+
+STILL = r"not moved for 0 seconds \(timeout 0.01\).*"
 
 
 @pytest.mark.parametrize(
-    ("signs", "says"),
-    [(0, r"needs 2 workers .* has 4 CPU \(1 free\)"), (1, "have started, and took no step")],
+    ("signs", "failed", "says"),
+    [
+        (0, None, STILL + r"needs 2 workers .* has 4 CPU \(1 free\)"),
+        (1, None, STILL + "have started, and took no step"),
+        (1, ScoringError("odd rows"), "odd rows"),
+    ],
 )
-def test_a_training_that_does_not_move_is_told(
-    signs: int, says: str, monkeypatch: pytest.MonkeyPatch
+def test_a_training_that_fails_or_does_not_move_is_told(
+    signs: int, failed: Any, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Still:
         """A cluster on which nothing happens."""
@@ -130,7 +148,7 @@ def test_a_training_that_does_not_move_is_told(
             return [], running
 
         def get(self, asked: Any) -> Any:
-            return signs, (0, 0), None
+            return signs, (0, 0), failed
 
         def cluster_resources(self) -> Any:
             return {"CPU": 4}
@@ -139,18 +157,21 @@ def test_a_training_that_does_not_move_is_told(
             return {"CPU": 1}
 
     monkeypatch.setattr(ray_train, "START_SECONDS", 0.01)
-    with pytest.raises(ScoringError, match=rf"not moved for 0 seconds \(timeout 0.01\).*{says}"):
+    with pytest.raises(ScoringError, match=says):
         ray_train._wait(Still(), None, _Asked(), RayOptions(timeout=0.01), 2, silent)
 
 
 class _Asked:
     """Stands for the keeper."""
 
+    def __init__(self, remote: Any = lambda: None) -> None:
+        self.remote = remote
+
     @property
     def seen(self) -> Any:
         return self
 
-    def remote(self) -> None: ...
+    fail = seen
 
 
 def test_a_worker_for_each_block_at_most() -> None:

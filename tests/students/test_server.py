@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -13,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,7 @@ from scipy.special import softmax
 
 from consilience import Run, SoftLabelClassifier, Unifier, as_teacher, load
 from consilience.exceptions import InvalidInputError
+from consilience.students import server as server_module
 from consilience.students.ngrams import Ngrams
 from consilience.students.server import ModelServer, ServedModel, write_repository
 from consilience.students.verify import verify_model
@@ -48,6 +52,12 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.fixture(scope="module")
+def server(path: Path) -> Iterator[ModelServer]:
+    with serving(path, max_bytes=10_000) as running:
+        yield running
+
+
 def ask(server: ModelServer, method: str, place: str, body: Any = None, **headers: str) -> tuple[int, Any]:
     host, port = server.server_address[:2]
     line = http.client.HTTPConnection(str(host), int(port), timeout=5)
@@ -59,26 +69,26 @@ def ask(server: ModelServer, method: str, place: str, body: Any = None, **header
     return content
 
 
-def test_the_model_is_a_teacher_again(path: Path) -> None:
-    with serving(path) as server:
-        teacher = as_teacher(server.url)
-        assert teacher.classes.tolist() == load(path).classes_.tolist()
-        found = softmax(teacher.predict_logits(X), axis=1)
-        np.testing.assert_allclose(found, load(path).predict_proba(X), atol=2e-6)
-        assert as_teacher(server.url, output="probabilities").fingerprint is not None
+def given(values: Any = X[:9], **changes: Any) -> dict[str, Any]:
+    """Return a request of rows as JSON, with some changes of its tensor."""
+    values = np.asarray(values)
+    tensor = {"name": "X", "datatype": "FP64", "shape": list(values.shape), "data": values.ravel().tolist()}
+    return {"inputs": [tensor | changes]}
 
 
-def test_plain_json_gives_the_same(path: Path) -> None:
-    with serving(path) as server:
-        given = {"name": "X", "datatype": "FP64", "shape": [90, 3], "data": X.tolist()}
-        status, answer = ask(server, "POST", "/v2/models/zoo/infer", {"id": "7", "inputs": [given]})
-        assert status == 200
-        assert answer["id"] == "7"
-        proba, label = answer["outputs"]
-        expected = load(path).predict_proba(X)
-        np.testing.assert_allclose(np.reshape(proba["data"], (90, 3)), expected, atol=1e-7)
-        assert label["data"] == load(path).predict(X).tolist()
-        assert answer["model_version"] == server.model.version
+def test_the_model_is_a_teacher_again(path: Path, server: ModelServer) -> None:
+    teacher, expected = as_teacher(server.url), load(path).predict_proba(X)
+    assert teacher.classes.tolist() == load(path).classes_.tolist()
+    np.testing.assert_allclose(softmax(teacher.predict_logits(X), axis=1), expected, atol=2e-6)
+    assert as_teacher(server.url, output="probabilities").fingerprint is not None
+    status, answer = ask(server, "POST", "/v2/models/zoo/infer", {"id": "7", **given()})
+    assert (status, answer["id"], answer["model_version"]) == (200, "7", server.model.version)
+    proba, label = answer["outputs"]
+    np.testing.assert_allclose(np.reshape(proba["data"], (9, 3)), expected[:9], atol=1e-7)
+    assert label["data"] == load(path).predict(X[:9]).tolist()
+    asked = {**given(), "outputs": [{"name": "label"}]}
+    (label,) = ask(server, "POST", "/v2/models/zoo/infer", asked)[1]["outputs"]
+    assert label["data"] == load(path).predict(X[:9]).tolist()
 
 
 def test_a_mixed_table(tmp_path: Path) -> None:
@@ -110,59 +120,70 @@ def test_texts(tmp_path: Path) -> None:
         write_repository(file, tmp_path)
 
 
-def test_health_and_metadata(path: Path) -> None:
-    with serving(path) as server:
-        version = server.model.version
-        for place in ("/v2/health/live", "/v2/health/ready", "/v2/models/zoo/ready"):
-            assert ask(server, "GET", place)[0] == 200
-        assert ask(server, "GET", "/v2")[1]["extensions"] == ["binary_tensor_data"]
-        told = ask(server, "GET", f"/v2/models/zoo/versions/{version}")[1]
-        assert told["versions"] == [version]
-        assert told["outputs"][0]["parameters"]["classes"] == ["ant", "bee", "cow"]
+def test_health_and_metadata(server: ModelServer) -> None:
+    version = server.model.version
+    for place in ("/v2/health/live", "/v2/health/ready", "/v2/models/zoo/ready"):
+        assert ask(server, "GET", place)[0] == 200
+    assert ask(server, "GET", "/v2")[1]["extensions"] == ["binary_tensor_data"]
+    told = ask(server, "GET", f"/v2/models/zoo/versions/{version}")[1]
+    assert told["versions"] == [version]
+    assert told["outputs"][0]["parameters"]["classes"] == ["ant", "bee", "cow"]
 
 
-BAD = {
-    "no JSON": (b"{", "The message is not JSON"),
-    "no inputs": ({}, "must be an object with inputs"),
-    "another input": ({"inputs": [{"name": "Y", "datatype": "FP64", "shape": [1, 3], "data": [1.0] * 3}]},
-                      "lacks the input 'X'"),
-    "another shape": ({"inputs": [{"name": "X", "datatype": "FP64", "shape": [3], "data": [1.0] * 3}]},
-                      "expected"),
-    "texts": ({"inputs": [{"name": "X", "datatype": "FP64", "shape": [1, 3], "data": ["a"] * 3}]},
-              "something else"),
-    "another output": ({"inputs": [{"name": "X", "datatype": "FP64", "shape": [1, 3], "data": [1.0] * 3}],
-                        "outputs": [{"name": "logits"}]}, "there are probabilities and label"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", BAD)
-def test_bad_requests_get_a_sentence(path: Path, kind: str) -> None:
-    body, words = BAD[kind]
-    with serving(path) as server:
-        status, answer = ask(server, "POST", "/v2/models/zoo/infer", body)
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"{", "The message is not JSON"),
+        ({}, "must be an object with inputs"),
+        (given(name="Y"), "lacks the input 'X'"),
+        (given([1.0, 2.0, 3.0]), "expected [-1, 3]"),
+        (given(data=["a"] * 27), "something else"),
+        ({**given(), "outputs": [{"name": "logits"}]}, "there are probabilities and label"),
+        ({**given(), "outputs": [{}]}, "must be an object with name"),
+        # whole numbers that do not fit are refused, and not wrapped round
+        (given([[1, 2, 300]], datatype="UINT8"), "'X' as UINT8 with [300], which it cannot hold"),
+        (given([[1, 2, -1]], datatype="UINT8"), "'X' as UINT8 with [-1], which it cannot hold"),
+    ],
+)
+def test_bad_requests_get_a_sentence(server: ModelServer, body: Any, words: str) -> None:
+    status, answer = ask(server, "POST", "/v2/models/zoo/infer", body)
     assert status == 400
     assert words in answer["error"]
 
 
-def test_other_places_and_limits(path: Path) -> None:
-    with serving(path, max_bytes=100) as server:
-        assert ask(server, "GET", "/v2/models/other")[0] == 404
-        assert ask(server, "GET", "/v2/models/zoo/versions/9")[0] == 404
-        assert ask(server, "GET", "/v2/models/zoo/infer")[0] == 405
-        assert ask(server, "POST", "/v2/models/zoo", b"{}")[0] == 404
-        assert ask(server, "POST", "/v2/models/zoo/infer", b" " * 101)[0] == 413
-        gzip = {"Content-Encoding": "gzip"}
-        assert ask(server, "POST", "/v2/models/zoo/infer", b"x", **gzip)[0] == 415
+def test_mlserver_finds_its_class(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inside MLServer the module has a class more; here, three modules stand for MLServer."""
+
+    async def uri(settings: Any) -> str:
+        return str(path)
+
+    model = type("MLModel", (), {"name": "zoo", "_settings": None})
+    monkeypatch.setitem(sys.modules, "mlserver", SimpleNamespace(MLModel=model))
+    monkeypatch.setitem(sys.modules, "mlserver.types", SimpleNamespace(InferenceResponse=dict))
+    monkeypatch.setitem(sys.modules, "mlserver.utils", SimpleNamespace(get_model_uri=uri))
+    runtime = runpy.run_path(server_module.__file__)["OnnxRuntime"]()
+    assert asyncio.run(runtime.load())
+    payload = SimpleNamespace(model_dump_json=lambda exclude_none: json.dumps(given()))
+    answer = asyncio.run(runtime.predict(payload))
+    assert answer["outputs"][1]["data"] == load(path).predict(X[:9]).tolist()
+
+
+def test_other_places_and_limits(path: Path, server: ModelServer) -> None:
+    infer, gzip = "/v2/models/zoo/infer", {"Content-Encoding": "gzip"}
+    for place in ("/v2/models/other", "/v2/models/zoo/versions/9", infer):
+        status, answer = ask(server, "GET", place)
+        assert status == 404
+        assert "There is only the model zoo" in answer["error"]
+    assert ask(server, "POST", "/v2/models/zoo", b"{}")[0] == 404
+    assert ask(server, "POST", infer, b" " * 10_001)[0] == 413
+    assert ask(server, "POST", infer, b"x", **gzip)[0] == 415
+    for request, status in ((b"POST /v2/models/zoo/infer HTTP/1.1", 411), (b"BREW /v2 HTTP/1.1", 501)):
         with socket.create_connection(server.server_address[:2], timeout=5) as line:
-            line.sendall(b"POST /v2/models/zoo/infer HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert b" 411 " in line.recv(4000)
-
-
-def test_a_port_that_is_taken(path: Path) -> None:
-    with (
-        serving(path) as server,
-        pytest.raises(InvalidInputError, match="cannot listen there"),
-    ):
+            line.sendall(request + b"\r\nHost: x\r\n\r\n")
+            answer = line.makefile("rb").read()  # until the server closes the connection
+        assert f" {status} ".encode() in answer
+        assert b'{"error": "' in answer
+    with pytest.raises(InvalidInputError, match="cannot listen there"):
         ModelServer(ServedModel(path), port=int(server.server_address[1]))
 
 

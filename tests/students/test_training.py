@@ -129,22 +129,6 @@ def test_outputs_with_logits_are_understood(kind: Any) -> None:
     assert teacher.class_weights.shape == (3, 8)
 
 
-class Select(nn.Module):  # type: ignore[misc]
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Any) -> Any:
-        return self.inner(x).logits
-
-
-def test_a_network_wrapped_to_select_logits_keeps_its_embedding() -> None:
-    inner = Named()
-    plain, wrapped = as_teacher(inner, [0, 1, 2]), as_teacher(Select(inner), [0, 1, 2])
-    np.testing.assert_array_equal(wrapped.embed(X), plain.embed(X))
-    np.testing.assert_array_equal(wrapped.class_weights, plain.class_weights)
-
-
 WORDS = ["red", "blue", "green", "warm", "cold"]
 texts = [" ".join(rng.choice(WORDS, size=3)) for _ in range(120)]
 
@@ -239,6 +223,7 @@ def test_wrong_options_are_named(options: Any, says: str) -> None:
 @pytest.fixture
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "INTERVAL", 0.0)
+    monkeypatch.setattr("consilience.students.batches.BUFFER", 2**12)  # some of the rows
 
 
 def fit_by_epochs(
@@ -254,11 +239,11 @@ def fit_by_epochs(
 
     student = Network(**{"max_iter": 6, "random_state": 0, "lr": 0.01, **options})
     try:
-        student.learn(
+        student.learn_loss(
             target_rows(X, np.eye(3)[y], block_rows=64),
-            n_classes=3,
-            criterion=SoftCrossEntropy(),
-            run=Run(memory=2**14, progress=progress, cache=folder),  # a buffer of some of the rows
+            3,
+            SoftCrossEntropy(),
+            run=Run(progress=progress, cache=folder),
             key=key,
         )
     except MemoryError:

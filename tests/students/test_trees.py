@@ -120,7 +120,7 @@ def test_boosting_with_fewer_rows_than_classes_or_one_class() -> None:
     np.testing.assert_allclose(lonely.predict_all(X, 6)[:, 2], 1.0)
 
 
-@pytest.mark.parametrize("name", ["forest", "boosting"])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_collision_loss_falls_with_refits(name: str) -> None:
     X, Q = soft_problem(150, 3, 3, 1)
     student = learnt(make_student(name, random_state=0).set_params(loss="collision"), X, Q)

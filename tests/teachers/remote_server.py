@@ -37,8 +37,27 @@ def output(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
+def replying(
+    content: Any, status: int = 200, headers: dict[str, str] | None = None, *, always: bool = False
+) -> Any:
+    """Return a fault that answers requests for scores with this; with `always`, those for metadata, too."""
+
+    def fault(handler: Any, request: Any) -> bool:
+        if request is not None or always:
+            handler.send(status, content, headers)
+        return request is not None or always
+
+    return fault
+
+
+def binary(out: dict[str, Any], data: bytes) -> tuple[bytes, int, dict[str, str]]:
+    """Return body, status and headers of an answer with one output as bytes."""
+    told = json.dumps({"outputs": [out]}).encode()
+    return told + data, 200, {"Inference-Header-Content-Length": str(len(told))}
+
+
 class Server:
-    """A model of two columns; `fault(server, handler, request)` may answer instead, and returns whether."""
+    """A model of two columns; `fault(handler, request)` may answer instead, and returns whether it did."""
 
     def __init__(self) -> None:
         self.model: dict[str, Any] = {
@@ -63,18 +82,14 @@ class Server:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         (given,) = request["inputs"]
         proba = proba_of(np.array(given["data"]).reshape(given["shape"]))
-        output = {
-            "name": "probabilities",
-            "datatype": "FP32",
-            "shape": list(proba.shape),
-            "data": proba.reshape(-1).tolist(),
-        }
         told = {} if self.version is None else {"model_version": self.version}
-        return {"model_name": "zoo", **told, "outputs": [output]}
+        out = output(shape=list(proba.shape), data=proba.reshape(-1).tolist())
+        return {"model_name": "zoo", **told, "outputs": [out]}
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: Any
 
     def log_message(self, *_: Any) -> None:

@@ -51,10 +51,9 @@ def test_the_other_members_have_defaults() -> None:
         n_jobs = None
 
     for teacher in (as_teacher(Plain()), as_teacher(Plain(), name="other")):
-        assert (teacher.batched, teacher.n_jobs, teacher.settled) == (True, 1, True)
+        assert (teacher.batched, teacher.n_jobs, teacher.output) == (True, 1, "logits")
         assert teacher.class_weights is teacher.class_centres is teacher.fingerprint is None
         assert teacher.embed(X) is teacher.randomised(0) is None
-        teacher.find_head(X)
         teacher.release()
         seen = teacher.observe(X)
         assert seen.embeddings is None
@@ -65,7 +64,7 @@ def test_the_other_members_of_an_object_are_used() -> None:
     calls: list[str] = []
 
     class Full(Own):
-        batched, n_jobs, settled, fingerprint = False, 3, False, "v1"
+        batched, n_jobs, output, fingerprint = False, 3, None, "v1"
         class_weights, class_centres = [[1.0], [2.0]], np.zeros((2, 1))
 
         def observe(self, X: object) -> Observed:
@@ -74,14 +73,11 @@ def test_the_other_members_of_an_object_are_used() -> None:
         def randomised(self, seed: int) -> Own:
             return Own()
 
-        def find_head(self, X: object) -> None:
-            calls.append("find_head")
-
         def release(self) -> None:
             calls.append("release")
 
     for teacher in (as_teacher(Full()), as_teacher(Full(), name="other")):
-        assert (teacher.batched, teacher.n_jobs, teacher.settled) == (False, 3, False)
+        assert (teacher.batched, teacher.n_jobs, teacher.output) == (False, 3, None)
         assert teacher.fingerprint == "v1"
         assert teacher.class_weights is not None
         assert teacher.class_weights.tolist() == [[1.0], [2.0]]
@@ -89,9 +85,8 @@ def test_the_other_members_of_an_object_are_used() -> None:
         np.testing.assert_array_equal(teacher.observe(X).embeddings, np.ones((2, 1)))
         assert isinstance(teacher.randomised(0), Teacher)
         calls.clear()
-        teacher.find_head(X)
         teacher.release()
-        assert calls == ["find_head", "release"]
+        assert calls == ["release"]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +226,9 @@ def test_smoothing_is_kept_for_the_verbs_and_changes_no_answer() -> None:
 
 @pytest.mark.parametrize("option", [{"embed": "layer"}, {"columns": [0]}])
 def test_a_teacher_is_given_its_embedding_where_it_is_made(option: Any) -> None:
-    with pytest.raises(TeacherError, match=r"is a teacher already; give .*= where it is made"):
+    with pytest.raises(
+        TeacherError, match=r"is a teacher already .*; give (embed|columns)= where it is made"
+    ):
         as_teacher(as_teacher(lambda X: X, ["a"]), **option)
 
 

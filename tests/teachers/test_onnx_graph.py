@@ -260,3 +260,10 @@ def test_damaged_constants_get_one_sentence(constant: str, damage: str, save: Ma
         with pytest.raises(TeacherError, match=r"'model' .*(cannot be opened|does not name|failed)"):
             as_teacher(path, classes).observe(np.ones((2, 2), np.float32))
     assert capfd.readouterr().out == ""  # onnxruntime would print that it tries again
+
+
+def test_attributes_of_another_type_get_one_sentence(linear: Make, save: Make) -> None:
+    model = linear()
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute("alpha", "much"))
+    with pytest.raises(TeacherError, match="'model' has a graph that cannot be read"):
+        as_teacher(save(model), ["a", "b", "c"])

@@ -131,24 +131,26 @@ def test_npy_is_read_when_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir("/")
     np.testing.assert_allclose(np.exp(teacher.predict_logits(X)), PROBA, atol=2e-6)
     os.truncate(path, path.stat().st_size - 8)  # a mapped file would end the process here
-    with pytest.raises(TeacherError, match=r"'p' cannot be read from .*p\.npy: its header promises"):
+    with pytest.raises(
+        TeacherError, match=r"'p' cannot be used: .*p\.npy cannot be read: its header promises"
+    ):
         teacher.predict_logits(X)
     path.unlink()
-    with pytest.raises(TeacherError, match=r"'p' cannot be read from .*No such file"):
+    with pytest.raises(TeacherError, match=r"'p' cannot be used: .*No such file"):
         teacher.observe(X)
 
 
 def test_an_archive_that_inflates_to_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "MAX_INFLATED", 10**5)
     np.savez_compressed(tmp_path / "bomb.npz", logits=np.zeros((10**5, 3)), classes=np.array(CLASSES))
-    with pytest.raises(TeacherError, match=r"'bomb' cannot be read from .*would inflate to 2\.4 MB"):
+    with pytest.raises(TeacherError, match=r"'bomb' cannot be used: .*would inflate to 2\.4 MB"):
         as_teacher(tmp_path / "bomb.npz")
 
 
 def test_a_member_that_is_no_array(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "odd.npz", "w") as archive:
         archive.writestr("logits", b"text")
-    with pytest.raises(TeacherError, match=r"'odd' cannot be read from .*its member 'logits' is no array"):
+    with pytest.raises(TeacherError, match=r"'odd' cannot be used: .*its member 'logits' is no array"):
         as_teacher(tmp_path / "odd.npz", CLASSES)
 
 
@@ -200,7 +202,7 @@ def test_pickles_are_never_loaded(suffix: str, tmp_path: Path) -> None:
         np.save(path, evil, allow_pickle=True)
     else:
         np.savez(path, labels=evil)
-    with pytest.raises(TeacherError, match=r"cannot be read from .*arrays of objects are pickles"):
+    with pytest.raises(TeacherError, match=r"cannot be read: .*would have to be unpickled"):
         as_teacher(path, CLASSES)
     assert not mark.exists()
 
@@ -210,7 +212,7 @@ def test_pickles_are_never_loaded(suffix: str, tmp_path: Path) -> None:
 def test_broken_files(suffix: str, content: bytes, tmp_path: Path) -> None:
     path = tmp_path / f"broken{suffix}"
     path.write_bytes(content)
-    with pytest.raises(TeacherError, match="'broken' cannot be read from"):
+    with pytest.raises(TeacherError, match=r"'broken' cannot be used: .* cannot be read"):
         as_teacher(path, CLASSES)
 
 
@@ -228,7 +230,7 @@ def test_npz_keys(tmp_path: Path) -> None:
     )  # not taken as probabilities
     np.savez(path, labels=np.array(["a", "b", "a", "b"]), classes=np.array(CLASSES))
     assert code(as_teacher(path).predict_logits(X)) == [0, 1, 0, 1]
-    with pytest.raises(TeacherError, match=r"has labels in a.npz, not logits"):
+    with pytest.raises(TeacherError, match=r"has labels, classes in a.npz; expected logits"):
         as_teacher(path, output="logits")
     np.savez(path, labels=np.zeros(4), logits=PROBA)
     with pytest.raises(TeacherError, match="choose one with output="):
@@ -251,7 +253,7 @@ def test_parquet(tmp_path: Path) -> None:
     pd.DataFrame({"a": [0.5, None], "b": [0.5, None]}).to_parquet(path)
     assert code(as_teacher(path).predict_logits(X[:2])) == [0, -1]
     pd.DataFrame({"a": ["x", "y"], "b": [1, 2]}).to_parquet(path)
-    with pytest.raises(TeacherError, match="cannot be read from"):
+    with pytest.raises(TeacherError, match="cannot be read"):
         as_teacher(path)
     with pytest.raises(TeacherError, match="hard labels are one column 'label'"):
         as_teacher(path, output="labels")
@@ -334,5 +336,5 @@ def test_masked_entries_abstain() -> None:
     teacher = as_teacher(np.ma.array(PROBA, mask=mask), CLASSES)
     assert np.isnan(teacher.predict_logits(X)).all(axis=1).tolist() == [False, False, True, False]
     mask[1, 0] = True
-    with pytest.raises(TeacherError, match="gave nan in row 1 "):
+    with pytest.raises(TeacherError, match="have nan in row 1 "):
         as_teacher(np.ma.array(PROBA, mask=mask), CLASSES).predict_logits(X)

@@ -300,7 +300,7 @@ def first_array(schema: Any) -> dict[str, Any]:
 def test_arrays_lie_in_the_file(name: str, tmp_path: Path) -> None:
     (tmp_path / "outside.npy").write_bytes(npy(np.zeros(3)))
     path = saved(linear(), tmp_path)
-    with pytest.raises(UnsafeFileError, match="which is none of its arrays"):
+    with pytest.raises(TeacherError, match="cannot be loaded from model"):
         as_teacher(rewritten(path, lambda schema: first_array(schema).update(file=name)))
 
 

@@ -29,7 +29,7 @@ def test_a_file_says_which_of_the_two_it_is(model: Ngrams, tmp_path: Path) -> No
 
 def test_what_cannot_be_used_is_refused(model: Ngrams, tmp_path: Path) -> None:
     path = model.save(tmp_path / "model.npz")
-    with pytest.raises(TeacherError, match="gives logits; drop output='labels'"):
+    with pytest.raises(TeacherError, match="output='labels' is for arrays"):
         as_teacher(path, output="labels")
     with pytest.raises(TeacherError, match="classes= names 2"):
         as_teacher(path, classes=["x", "y"])

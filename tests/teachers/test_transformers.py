@@ -87,10 +87,6 @@ def test_images_of_all_kinds(vit: tuple[Path, Any, Any], tmp_path: Path) -> None
     expected = teacher.predict_logits(X)
     for rows in (list(X), pictures, paths):
         np.testing.assert_allclose(teacher.predict_logits(rows), expected, atol=1e-6)
-    grey = X[..., 0]
-    expected = teacher.predict_logits(np.repeat(grey[..., None], 3, axis=3))
-    for rows in (grey, grey[..., None]):
-        np.testing.assert_allclose(teacher.predict_logits(rows), expected, atol=1e-6)
     sizes = [X[0], X[1][:10], X[2][:, :7]]
     np.testing.assert_allclose(teacher.predict_logits(sizes), image_logits(vit[1], vit[2], sizes), atol=1e-5)
 
@@ -163,9 +159,9 @@ UNLOADABLE: list[tuple[dict[str, Any], str]] = [
     ({"model_type": "evil"}, "cannot be loaded by transformers: .*model type `evil`"),
     ({"model_type": 7}, "cannot be loaded by transformers"),
     ({"hidden_size": "large"}, "cannot be loaded by transformers"),
-    ({"hidden_size": 32}, "has weights of another shape for"),
+    ({"hidden_size": 32}, "lacks the weights .* \\(it has another shape\\)"),
     ({"num_hidden_layers": 2}, "lacks the weights bert.encoder.layer.1"),
-    ({"id2label": {"0": "a", "1": "b"}}, "has weights of another shape for classifier"),
+    ({"id2label": {"0": "a", "1": "b"}}, "lacks the weights classifier"),
     ({"hidden_act": "os.system"}, "cannot be loaded by transformers"),
 ]
 

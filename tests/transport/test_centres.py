@@ -25,11 +25,10 @@ from consilience import (
     cost_matrix,
 )
 from consilience.files.card import write_card
-from consilience.kernels.transport.centres import nearest_other_mean, unit_rows
+from consilience.kernels.transport.centres import nearest_other_mean
 from consilience.teachers import Observed
 from consilience.transport import Embedding, Superclass
-from consilience.transport.centres import features, teacher_centres
-from consilience.transport.ncm import NcmAccuracy, ncm_accuracy
+from consilience.transport.centres import NcmAccuracy, features, ncm_accuracy, teacher_centres
 
 DIGITS, LABELS = load_digits(return_X_y=True)
 DIGITS = DIGITS / 16
@@ -270,20 +269,6 @@ def test_a_row_that_lacks_logits_or_features_tells_nothing(lacks: str) -> None:
     assert ncm_accuracy(teacher, rows) == ncm_accuracy(rest, others[0])
 
 
-def test_a_row_without_features_does_not_count_for_or_against_the_weights(network: Any) -> None:
-    seen = observe(as_teacher(network), X)
-    assert seen.embeddings is not None
-    seen.embeddings[::3] = np.nan
-    kept = np.arange(len(X)) % 3 > 0
-    rest = Observed(seen.logits[kept], seen.embeddings[kept])
-    for y, their in ((None, None), (Y, Y[kept])):
-        found = ncm_accuracy(network, X, y, observed=seen)
-        assert found == ncm_accuracy(network, X[kept], their, observed=rest)
-    np.testing.assert_array_equal(
-        teacher_centres(as_teacher(network), X, seen), unit_rows(as_teacher(network).class_weights)
-    )
-
-
 def test_nearest_class_means_of_a_network_do_nearly_as_well_as_the_network(network: Any) -> None:
     check = ncm_accuracy(network, DIGITS, LABELS)
     assert (check.labelled, check.n_rows) == (True, int(OLD.sum()))
@@ -304,20 +289,22 @@ def test_nearest_class_means_of_a_network_do_nearly_as_well_as_the_network(netwo
     assert "The weights can replace the class centres." in str(check)
 
 
-def test_weights_are_compared_with_the_model_and_not_with_the_true_centres() -> None:
-    """A model may be far better, or worse, than the nearest true centre."""
-
-    def trustworthy(model: float, true_centres: float, weights: float | None, labelled: bool = True) -> bool:
-        return NcmAccuracy(model, true_centres, weights, 100, labelled).trustworthy
-
-    assert not trustworthy(0.95, 0.70, 0.70)  # as good as the centres, and 0.25 worse than the model
-    assert trustworthy(0.70, 0.95, 0.65)  # 0.3 worse than the centres, and 0.05 worse than the model
-    assert trustworthy(0.75, 0.0, 0.66)
-    assert not trustworthy(0.75, 0.0, 0.64)
-    assert not trustworthy(0.5, 0.5, None)
-    # without labels, agreement with the model counts by itself
-    assert trustworthy(1.0, 0.9, 0.5, labelled=False)
-    assert not trustworthy(1.0, 0.1, 0.49, labelled=False)
+@pytest.mark.parametrize(
+    ("model", "true_centres", "weights", "labelled", "trustworthy"),
+    [
+        (0.95, 0.70, 0.70, True, False),  # as good as the centres, and 0.25 worse than the model
+        (0.70, 0.95, 0.65, True, True),  # 0.3 worse than the centres, and 0.05 worse than the model
+        (0.75, 0.0, 0.66, True, True),
+        (0.75, 0.0, 0.64, True, False),
+        (0.5, 0.5, None, True, False),
+        (1.0, 0.9, 0.5, False, True),  # without labels, agreement with the model counts by itself
+        (1.0, 0.1, 0.49, False, False),
+    ],
+)
+def test_weights_are_compared_with_the_model_and_not_with_the_true_centres(
+    model: float, true_centres: float, weights: float | None, labelled: bool, trustworthy: bool
+) -> None:
+    assert NcmAccuracy(model, true_centres, weights, 100, labelled).trustworthy == trustworthy
 
 
 def test_without_labels_the_models_own_predictions_are_the_measure(network: Any, forest: Any) -> None:

@@ -206,12 +206,11 @@ def test_students_that_need_all_rows_are_refused_before_any_teacher_is_asked() -
     ("rows", "student"),
     [
         (csr_array(np.abs(X)), MultinomialNB()),
-        (pd.DataFrame(X, columns=list("abcdefgh")), "mlp"),
-        (torch.tensor(X), "mlp"),
+        (pd.DataFrame(X, columns=list("abcdefgh")), QUICK),
         (torch.tensor(X, dtype=torch.float32), "torch"),
-        (X.tolist(), "mlp"),
+        (X.tolist(), QUICK),
     ],
-    ids=["sparse", "frame", "tensor", "tensor for torch", "lists"],
+    ids=["sparse", "frame", "tensor", "lists"],
 )
 def test_rows_of_other_kinds(rows: Any, student: Any) -> None:
     class Model:
@@ -229,10 +228,11 @@ def test_rows_of_other_kinds(rows: Any, student: Any) -> None:
     assert little.predict(rows).shape == (700,)
 
 
-def test_networks_do_not_hang_on_memory() -> None:
-    much, little = both(student=Network(max_iter=3, lr=0.01))
+@pytest.mark.parametrize("student", [Network(max_iter=3, lr=0.01), QUICK], ids=["network", "partial_fit"])
+def test_students_that_learn_by_passes_do_not_hang_on_memory_at_all(student: Any) -> None:
+    much, little = both(student=student)
     check_same(much, little)
-    check_same_student(much, little)
+    check_same_student(much, little, 1e-6)
 
 
 def mixed(rows: Any = X, seed: int = 0) -> pd.DataFrame:
@@ -275,7 +275,7 @@ def test_the_encoder_sees_a_bounded_sample(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(
         Unifier,
         "_read_rows",
-        lambda self, student, rows: seen.append(len(rows)) or original(self, student, rows),
+        lambda self, student, rows, encode: seen.append(len(rows)) or original(self, student, rows, encode),
     )
     monkeypatch.setattr(unifier, "SHOWN_BYTES", 100 * X[:1].nbytes)
     np.save(tmp_path / "X.npy", X)
@@ -346,7 +346,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
     (tmp_path / "peak.py").write_text(PEAK)
     peaks = []

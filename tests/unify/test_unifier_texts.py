@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
 
-from consilience import InvalidInputError, Unifier, as_teacher
+from consilience import InvalidInputError, Unifier, as_teacher, load
 from consilience.files.card import card_path, read_card
 from consilience.run import Run
-from consilience.students.ngrams import Ngrams
+from consilience.students import Ngrams, Student
 
 SYLLABLES = {"a": ["ka", "to", "mi", "re"], "b": ["ka", "lo", "mi", "se"], "c": ["ka", "lo", "vu", "re"]}
 
@@ -62,18 +61,17 @@ def test_two_teachers_of_two_languages_make_one_of_three(unified: Unifier, teach
 def test_the_student_learns_the_soft_labels_not_the_decisions(teachers: list[Any]) -> None:
     given: dict[str, Any] = {}
 
-    class Spy(BaseEstimator):  # type: ignore[misc]
-        classes_ = np.arange(3)
+    class Spy(Student):
+        """The least that a student of one's own must be able to do."""
 
-        def fit_soft_labels(self, X: Any, Q: Any, **options: Any) -> Any:
-            given.update(options, X=X, Q=Q)
-            return self
+        learns_from = "texts"
 
-        def predict_proba(self, X: Any) -> Any:
-            return np.full((len(X), 3), 1 / 3)
+        def learn_rows(self, rows: Any, class_weights: Any, run: Any, key: str) -> None:
+            X, Q, _ = rows.everything()
+            given.update(X=X, Q=Q, class_weights=class_weights)
 
-        def fit(self, X: Any, y: Any) -> Any:
-            raise AssertionError
+        def predict_all(self, X: Any, n_classes: int) -> Any:
+            return np.full((len(X), n_classes), 1 / n_classes)
 
     unified = Unifier(teachers, Spy(), balance=True).fit(TEXTS)
     np.testing.assert_array_equal(given["Q"], unified.soft_labels_)
@@ -137,28 +135,8 @@ def test_a_file_that_is_a_teacher_again(unified: Unifier, tmp_path: Path) -> Non
     assert card.description == "Unified from 2 teachers."
     assert card.details["teachers"] == ["not a", "not c"]
     assert card.details["temperature"] == "1"
-    loaded = Ngrams.load(path)
+    loaded = load(path)
     assert loaded.score(*TEST) == pytest.approx(unified.score(*TEST), abs=0.01)
-
-
-class Uniform(ClassifierMixin, BaseEstimator):
-    """The least that a student must be able to do."""
-
-    def fit(self, X: Any, y: Any) -> Uniform:
-        raise AssertionError("it was asked to learn hard labels")
-
-    def fit_soft_labels(self, X: Any, Q: Any, **options: Any) -> Uniform:
-        self.width_ = Q.shape[1]
-        return self
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        return np.full((len(X), self.width_), 1 / self.width_)
-
-
-def test_any_student_with_fit_soft_labels_learns_by_itself(teachers: list[Any]) -> None:
-    unified = Unifier(teachers, Uniform()).fit(TEXTS)
-    np.testing.assert_allclose(unified.predict_proba(["ka"]), 1 / 3)
-    assert unified.n_iter_ is None
 
 
 @pytest.mark.parametrize("X", [TEXTS[:40], np.array(TEXTS[:40])], ids=["list", "array"])

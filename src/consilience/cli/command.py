@@ -17,25 +17,41 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from consilience._version import __version__
 from consilience.cli import library, recipe
 from consilience.cli.console import show
-from consilience.cli.declared import NONE, Slot, flag_of, parameter, written
-from consilience.cli.log import current, new_log, progress_bars
-from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, as_keyword
-from consilience.options import Option, check_choice
+from consilience.cli.declared import Slot, Target, flag_of, parameter, path, target
+from consilience.cli.log import Log, current, progress_bars
+from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, as_keyword, shown
+from consilience.options import Option, choice, flag, option
 from consilience.run import using
 
 _SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-_GOAL = "consilience.write_config"
 _MODELS = ("teacher", "model", "files")  # what these name may have a card, which is read, too
+_SHARED: dict[str, Option] = {
+    "config": option(
+        path("FILE.toml"), "Read options from this recipe. Options given here win over it.", default=None
+    ),
+    "write_config": option(
+        target(".toml"), "Write the options of this command line to a recipe, and stop.", default=None
+    ),
+    "log": option(
+        choice("text", "json"),
+        "How to write progress, warnings and errors: text or json (an object per line).",
+        default=None,
+    ),
+    "quiet": option(flag(), "Show no progress.", default=False, flag="--quiet -q"),
+    "as_json": option(flag(), "Print the result as JSON on stdout.", default=False, flag="--json"),
+}
+"""The options that all commands have."""
 
 
 class Command(click.Command):
@@ -69,64 +85,64 @@ class Command(click.Command):
         found: dict[str, Option] = {}
         for name, group in self.groups.items():
             found |= group if isinstance(group, dict) else {name: group}
-        slots = [(key, one) for key, one in found.items() if one.check.make is not None]
         # the student is the last to name its options: other objects keep names that they share with it
-        slots.sort(key=lambda slot: slot[0] == "student")
-        self.slots = {key: Slot(key, one) for key, one in slots}
+        slots = sorted((key for key, one in found.items() if one.check.make), key="student".__eq__)
+        self.slots = {key: Slot(key, found[key]) for key in slots}
         for slot in self.slots.values():
             found |= slot.options({flag_of(key, one) for key, one in found.items()})
-        return found
+        return found | _SHARED
 
     @cached_property
     def params(self) -> list[click.Parameter]:  # type: ignore[override]
         """Everything that may be given, in the order of the help."""
-        return [*(parameter(key, one) for key, one in self.options.items()), *_shared()]
+        made = {key: parameter(key, one) for key, one in self.options.items()}
+        for key, callback in (("config", _use_recipe), ("log", _use_format)):
+            made[key].is_eager, made[key].callback = True, callback
+        return list(made.values())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command line. Extra files are answered: the shell has made them of a pattern."""
+        """Read the command line. Extra arguments are explained: the shell may have made them of a pattern."""
         log = current()
-        log.command, log.spell = self.name, self.spelled
+        log.command, log.spell = self.name, partial(self.spelled, ctx.params)
         # a mistake in another option is found before --log is read; its sentence is a line of JSON, too
         log.is_json = ("--log", "json") in pairwise(args) or "--log=json" in args
         rest = super().parse_args(ctx, args)
-        files = [name for name in rest if Path(name).is_file()]
-        if files:
-            more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-            ctx.fail(
-                f"Got an extra file, {files[0]!r}{more}. If this was a pattern for --data, put it in quotes: "
-                "'rows/*.csv'. Other options take one file; repeat them for more."
-            )
         if rest:
-            ctx.fail(f"Got unexpected extra argument ({' '.join(rest)}).")
+            ctx.fail(
+                f"Got an extra argument, {rest[0]!r}. Repeat an option to give it several values, and put a "
+                "pattern for --data in quotes: 'rows/*.csv'."
+            )
         return rest
 
-    def spelled(self, name: str, value: str | None) -> str:
-        """Write an argument of the library as the option that it is here."""
-        for one in self.params:
-            if isinstance(one, click.Option) and str(one.name).rpartition("__")[2] == name:
-                if one.is_flag:
-                    return (one.secondary_opts if value == "False" else one.opts)[-1]
-                words = {"True": "true", "False": "false", "None": "none"}
-                return one.opts[0] if value is None else f"{one.opts[0]} {words.get(value, value)}"
+    def spelled(self, given: Mapping[str, Any], name: str, value: str | None) -> str:
+        """Write an argument of the library as the option that it is here: the one that has this value."""
+        known: list[Any] = [one for one in self.params if str(one.name).rpartition("__")[2] == name]
+        for one in sorted(known, key=lambda one: shown(given.get(one.name)) != value)[:1]:
+            if getattr(one, "is_flag", False):
+                return str((one.secondary_opts if value == "False" else one.opts)[-1])
+            words = {"True": "true", "False": "false", "None": "none"}
+            return one.opts[0] if value is None else f"{one.opts[0]} {words.get(value, value)}"
         return as_keyword(name, value)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, or write its recipe and stop."""
-        log, goal = current(), ctx.meta.get(_GOAL)
+        log, given = current(), _given(ctx)
+        goal = given.get("write_config")
         if goal is not None:
-            values = ctx.params | {"log": "json" if log.is_json else "text"}
-            recipe.write_recipe(goal, self, ctx.command_path, values)
+            self._check_files({"write_config": goal})
+            recipe.write_recipe(goal, self, ctx.command_path, given)
             advice = f"Run it: {ctx.command_path} --config {goal}"
             log.tell(
                 "info", "written", f"{goal} is written, and nothing else was done. {advice}", file=str(goal)
             )
             return
+        self._check_files(given)
+        arguments = self.arguments(given, _given(ctx, ParameterSource.COMMANDLINE))
         log.begun = True
         log.tell("info", "started", f"consilience {self.name} begins.", version=__version__)
-        arguments = self.arguments(ctx.params)
         options, ray = arguments.pop("run", {}), arguments.pop("ray", {})
         with (
-            progress_bars(quiet=ctx.params["quiet"]) as progress,
+            progress_bars(log, quiet=given.get("quiet", False)) as progress,
             using(progress=progress, engine_options=ray or None, **options) as run,
         ):
             result = self.function(**arguments, **({"run": run} if "run" in self.groups else {}))
@@ -134,77 +150,63 @@ class Command(click.Command):
             show(*result)
             ctx.exit(0 if result[0].get("passed", True) else 1)
 
-    def arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of the function for what was given, with objects in their slots."""
-        given = {key: values[key] for key in self.options if values[key] is not None}
-        given |= {key: None for key, value in given.items() if value is NONE}
-        self._check_files(given)
+    def arguments(self, given: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of the function for what was given, with objects in their slots.
+
+        `here` is what the command line gives, and not a recipe.
+        """
+        values = dict(given)
         for name, slot in self.slots.items():
-            inner = {
-                key.removeprefix(f"{name}__"): given[key] for key in given if key.startswith(f"{name}__")
-            }
+            inner = {key: value for key, value in given.items() if key.startswith(f"{name}__")}
+            # an object on the command line replaces the one of the recipe, whose other options do not matter
+            stale = set(inner) - set(here) if name in here else set()
             if inner:
-                given[name] = slot.chosen(given.get(name, slot.option.default), inner)
+                values[name] = slot.chosen(given.get(name, slot.option.default), inner, stale)
         return {
-            name: {key: given[key] for key in one if key in given}
+            name: {key: values[key] for key in one if key in values}
             if isinstance(one, dict)
-            else given.get(name, one.default)
+            else values.get(name, one.default)
             for name, one in self.groups.items()
         }
 
     def _check_files(self, given: Mapping[str, Any]) -> None:
         """Refuse options that lack another, and to write a file that the command reads or that cannot be."""
-
         flags = {key: flag_of(key, one) for key, one in self.options.items()}
         for name, others in self.needs.items():
             lacking = [flags[other] for other in others.split() if not given.get(other)]
             if given.get(name) and lacking:
                 raise InvalidInputError(f"{flags[name]} needs {lacking[0]}. Give both, or neither.")
-        models: list[Path] = []
+        checks = {key: self.options[key].check for key in given}
         rows: list[Path] = []
-        for key, value in given.items():
-            if self.options[key].check.read is Path:
-                files = models if key in _MODELS else rows
-                files.extend(value if isinstance(value, list) else [value])
-        for key, value in given.items():
-            if self.options[key].check.read is written:
-                library.check_target(value, self.options[key].check.values, flags[key], rows, models)
+        models: list[Path] = []
+        for key, check in checks.items():
+            if check.read is Path and not isinstance(check, Target):
+                (models if key in _MODELS else rows).extend(given[key] if check.many else [given[key]])
+        for key, check in checks.items():
+            if isinstance(check, Target):
+                library.check_target(given[key], check.endings, flags[key], rows, models)
 
 
-def _shared() -> list[click.Option]:
-    """Return the options that all commands have. Those that are eager are read first, in this order."""
-    eager: dict[str, Any] = {"is_eager": True, "expose_value": False}
-    file: dict[str, Any] = {"metavar": "FILE.toml", "type": click.Path(path_type=Path)}
-    return [
-        click.Option(
-            ["--config"], callback=_use_recipe, **file, **eager,
-            help="Read options from this recipe. Options given here win over it.",
-        ),
-        click.Option(
-            ["--write-config"], **file, **eager,
-            callback=lambda ctx, _, value: ctx.meta.update({_GOAL: value}),
-            help="Write the options of this command line to a recipe, and stop.",
-        ),
-        click.Option(
-            ["--log"], callback=_use_format, metavar="NAME", **eager,
-            help="How to write progress, warnings and errors: text or json (an object per line).",
-        ),
-        click.Option(["--quiet", "-q"], is_flag=True, help="Show no progress."),
-        click.Option(["as_json", "--json"], is_flag=True, help="Print the result as JSON on stdout."),
-    ]  # fmt: skip
+def _given(ctx: click.Context, *sources: ParameterSource) -> dict[str, Any]:
+    """Return what was given; of `sources`, or by default anywhere."""
+    wanted = sources or (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in ctx.params.items()
+        if ctx.get_parameter_source(key) in wanted
+    }
 
 
-def _use_recipe(ctx: click.Context, option: Any, file: Path | None) -> None:
+def _use_recipe(ctx: click.Context, option: Any, file: Path | None) -> Path | None:
     """Take the values of a recipe as defaults."""
-    if file is not None:
-        ctx.default_map = recipe.read_recipe(file, ctx.command)
+    ctx.default_map = {} if file is None else recipe.read_recipe(file, ctx)
+    return file
 
 
-def _use_format(ctx: click.Context, option: Any, chosen: str | None) -> None:
+def _use_format(ctx: click.Context, option: Any, chosen: str | None) -> str | None:
     """Choose how the log is written."""
-    if chosen is not None:
-        check_choice("log", chosen, ("text", "json"))
-        current().is_json = chosen == "json"
+    current().is_json = chosen == "json"
+    return chosen
 
 
 class Commands(click.Group):
@@ -222,9 +224,9 @@ class Commands(click.Group):
         """Run a command, and say how it ended."""
         if ctx.parent is not None:
             return super().invoke(ctx)
-        began = time.monotonic()
-        with new_log() as log, _library_warnings():
-            code = 1
+        began, code = time.monotonic(), 1
+        log = ctx.obj = Log()
+        with _library_warnings():
             try:
                 code = self._exit_code(ctx)
             finally:
@@ -266,9 +268,9 @@ def sentence(error: Exception) -> str:
         return f"{error.filename} cannot be read or written: {error.strerror}."
     if isinstance(error, click.UsageError):
         return error.format_message()
-    return (error.worded(current().spell) if isinstance(error, InvalidInputError) else str(error)) or repr(
-        error
-    )
+    if isinstance(error, InvalidInputError):
+        return error.worded(current().spell)
+    return str(error) or repr(error)
 
 
 @contextmanager
@@ -278,7 +280,7 @@ def _library_warnings() -> Iterator[None]:
     def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if isinstance(message, ConsilienceWarning):
             text = message.worded(current().spell)
-            current().tell("warning", "warning", text, category=type(message).__name__)
+            current().tell("warning", "warning", text, category=category.__name__)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

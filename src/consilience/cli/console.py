@@ -42,31 +42,26 @@ def console(*, stderr: bool = False) -> rich.console.Console:
 def show(view: Mapping[str, Any], parts: str | Iterable[Any]) -> None:
     """Print a result: as JSON if ``--json`` was given, else its parts, which are tables and lines.
 
-    A text that is no list of parts is what the library's own object says of itself, line by line.
+    A text that is no list of parts is what the library's own object says of itself, line by line. JSON also
+    has the warnings so far.
     """
-    if click.get_current_context().params.get("as_json"):
-        show_json(view)
+    ctx, out = click.get_current_context(), console()
+    if ctx.params.get("as_json"):
+        values = {**view, "warnings": ctx.obj.warnings}
+        text = json.dumps(values, indent=2, ensure_ascii=False, default=str)
+        # json escapes only the control characters below 32; plain print wraps no lines
+        print("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in text), flush=True)
         return
-    out = console()
     for part in map(escape, parts.split("\n")) if isinstance(parts, str) else parts:
         out.print(part, soft_wrap=isinstance(part, str))
-
-
-def show_json(values: Mapping[str, Any]) -> None:
-    """Print a result, and the warnings so far, as JSON on stdout. Plain print wraps no lines."""
-    from consilience.cli.log import current
-
-    text = json.dumps({**values, "warnings": current().warnings}, indent=2, ensure_ascii=False, default=str)
-    # json escapes only the control characters below 32
-    print("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in text), flush=True)
 
 
 def plain_table(*headers: str) -> rich.table.Table:
     """Return an empty table. Headers that begin with ">" are right-aligned."""
     table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     for header in headers:
-        right = header.startswith(">")
-        table.add_column(escape_markup(header.removeprefix(">")), justify="right" if right else "left")
+        justify: Any = "right" if header.startswith(">") else "left"
+        table.add_column(escape_markup(header.removeprefix(">")), justify=justify)
     return table
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +13,28 @@ import click
 from consilience.exceptions import InvalidInputError
 from consilience.options import Check, Option
 
-NONE = "\0none"
-"""What stands for None where it was asked for, since click's None is what was not given."""
+
+@dataclass(frozen=True)
+class Target(Check):
+    """What a file may be that a command writes: with one of these endings, and none that it reads."""
+
+    endings: tuple[str, ...] = ()
 
 
 def path(says: str = "FILE") -> Check:
     """Return what a path may be; `says` is its place-holder in the help."""
-
-    def run(name: str, value: Any) -> Any:
-        if not isinstance(value, str | Path):
-            raise InvalidInputError("{argument} must be a path in quotes.", argument=name, value=value)
-        return value
-
-    return Check(run, says, Path)
+    return Check(_check_path, says, Path)
 
 
-def written(text: str) -> Path:
-    """Read the path of a file that a command writes."""
-    return Path(text)
+def target(*endings: str) -> Target:
+    """Return what the path of a file may be that a command writes."""
+    return Target(_check_path, "FILE", Path, endings=endings)
 
 
-def target(*endings: str) -> Check:
-    """Return what a file may be that a command writes: with one of these endings, and none that it reads."""
-    return replace(path(), read=written, values=endings)
+def _check_path(name: str, value: Any) -> Any:
+    if not isinstance(value, str | Path):
+        raise InvalidInputError("{argument} must be a path in quotes.", argument=name, value=value)
+    return value
 
 
 def flag_of(key: str, option: Option) -> str:
@@ -43,14 +42,21 @@ def flag_of(key: str, option: Option) -> str:
     return option.flags[0] if option.flags else f"--{key.rpartition('__')[2].replace('_', '-')}"
 
 
-class Positional(click.Argument):
-    """An argument, with help."""
+class Declared(click.ParamType[Any]):
+    """The type of a declared option: a text is read, and the value is checked."""
 
-    help = ""
+    name = "declared"
 
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
-        """Return what the help says of it."""
-        return self.make_metavar(ctx), self.help
+    def __init__(self, key: str, check: Check) -> None:
+        self.key, self.check = key, check
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value that a text on the command line, or a value in a recipe, stands for."""
+        if isinstance(value, str) and self.check.read is not None:
+            value = self.check.read(value)
+        if "__" not in self.key:  # an object checks its own options
+            self.check.run(self.key, value)
+        return value
 
 
 def parameter(key: str, option: Option) -> click.Parameter:
@@ -58,47 +64,20 @@ def parameter(key: str, option: Option) -> click.Parameter:
 
     `key` is its name among the values: ``slot__name`` for an option of an object.
     """
-    check, flags = option.check, (flag_of(key, option), *option.flags[1:])
+    check, flags = option.check, [flag_of(key, option), *option.flags[1:]]
     text = plain(option.help)
-    if option.required or option.default not in (None, False, ()):
-        text += "  [required]" if option.required else f"  [default: {option.default}]"
-    given: dict[str, Any] = {"type": click.UNPROCESSED, "callback": read_value}
-    if flags[0].isupper():
-        made = Positional([key], required=False, nargs=-1 if check.many else 1, metavar=flags[0], **given)
-        made.help = text
-        return made
+    if not option.required and option.default not in (None, False, ()):
+        text += f"  [default: {option.default}]"
+    given: dict[str, Any] = {"required": option.required, "help": text}
     if check.values and all(value is None or isinstance(value, bool) for value in check.values):
-        both = f"{flags[0]}/{flags[0].replace('--', '--no-')}" if option.default is not False else flags[0]
-        return click.Option([key, both], help=text, is_flag=True, default=None)
-    word = check.says.partition(",")[0].partition(" ")[0].lstrip("{'").removesuffix("'").upper()
-    metavar = "NAME" if check.values and check.read is not written else word
-    return click.Option([key, *flags], help=text, metavar=metavar, multiple=check.many, **given)
-
-
-def read_value(ctx: click.Context, one: click.Parameter, value: Any) -> Any:
-    """Return the value that was given, or that the recipe has; read from a text, and checked."""
-    key = str(one.name)
-    option: Option = ctx.command.options[key]  # type: ignore[attr-defined]
-    if value in (None, ()):
-        value = (ctx.default_map or {}).get(key)  # click asks for no list of arguments
-    if value is None:
-        if option.required and not ctx.resilient_parsing:
-            raise click.MissingParameter(ctx=ctx, param=one)
-        return None
-    return (
-        [read_text(key, option, each) for each in value]
-        if option.check.many
-        else read_text(key, option, value)
-    )
-
-
-def read_text(key: str, option: Option, value: Any) -> Any:
-    """Return the value that a text stands for, checked; an object checks its own options."""
-    if isinstance(value, str) and option.check.read is not None:
-        value = option.check.read(value)
-    if "__" not in key:
-        option.check.run(key, value)
-    return NONE if value is None else value
+        if option.default is not False:
+            flags[0] += flags[0].replace("--", "/--no-")
+        return click.Option([key, *flags], is_flag=True, default=None, **given)
+    given |= {"type": Declared(key, check)}
+    if flags[0].isupper():
+        return click.Argument([key], nargs=-1 if check.many else 1, metavar=flags[0], **given)
+    metavar = "NAME" if check.values else check.says.partition(",")[0].partition(" ")[0].strip("{'").upper()
+    return click.Option([key, *flags], metavar=metavar, multiple=check.many, **given)
 
 
 def plain(text: str) -> str:
@@ -127,28 +106,35 @@ class Slot:
         for name, one in every.items():
             flag = flag_of(name, one)
             flags = (flag.replace("--", f"--{self.key}-") if flag in taken else flag,)
-            text = f"[{self.owners(name)}] {plain(one.help)}"
+            texts = dict.fromkeys(kind[name].help for kind in self.kinds.values() if name in kind)
+            text = " ".join(f"[{self.owners(name, text)}] {plain(text)}" for text in texts)
             found[f"{self.key}__{name}"] = replace(one, flags=flags, help=text, default=None)
         return found
 
-    def owners(self, name: str) -> str:
-        """Return which objects have an option, as they are chosen: ``--method ce, mf-p``."""
-        kinds = [str(kind) for kind, declared in self.kinds.items() if name in declared]
+    def owners(self, name: str, text: str | None = None) -> str:
+        """Return which objects have an option (with this help), as they are chosen: ``--method ce, mf-p``."""
+        kinds = [
+            str(kind)
+            for kind, declared in self.kinds.items()
+            if name in declared and text in (None, declared[name].help)
+        ]
         return f"{flag_of(self.key, self.option)} {', '.join(kinds)}"
 
-    def chosen(self, value: Any, given: Mapping[str, Any]) -> Any:
-        """Return the objects that short names stand for, with the options given for them by name."""
+    def chosen(self, value: Any, given: Mapping[str, Any], stale: Collection[str] = ()) -> Any:
+        """Return the objects that short names stand for, with the options given for them by key.
+
+        An option that no object has is an error, unless it is `stale`.
+        """
         kinds = value if isinstance(value, list) else [value]
-        for name in given:
-            if not any(name in self.kinds.get(kind, ()) for kind in kinds):
+        made = [self.option.check.make(kind) if kind in self.kinds else kind for kind in kinds]  # type: ignore[misc]
+        for key, inner in given.items():
+            name = key.removeprefix(f"{self.key}__")
+            owners = [one for kind, one in zip(kinds, made, strict=True) if name in self.kinds.get(kind, ())]
+            if not owners and key not in stale:
                 raise InvalidInputError(
                     f"{{argument}} is an option of {self.owners(name)}. Choose one of these.", argument=name
                 )
-        made = [self._made(kind, given) for kind in kinds]
+            for one in owners:
+                one.set_params(**{name: inner})
+                one.check_options()
         return made if isinstance(value, list) else made[0]
-
-    def _made(self, kind: Any, given: Mapping[str, Any]) -> Any:
-        own = {name: value for name, value in given.items() if name in self.kinds.get(kind, ())}
-        made = self.option.check.make(kind).set_params(**own)  # type: ignore[misc]
-        made.check_options()
-        return made

@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from consilience import Unifier, as_teacher
+from consilience import Unifier, as_teacher, students
 from consilience._optional import installed
 from consilience._words import percent
 from consilience.methods import MFLF
@@ -130,16 +130,12 @@ def unify(
     """Unify the teachers in one way, and measure the result on the test rows."""
     X, y, _, transfer, test = rows
     method, family = ALL[name]
-    learner: Any = student
-    if family == "BP":
-        from consilience.students import Network
-
-        learner = Network(train="backprop")
+    learner = students.Network(train="backprop") if family == "BP" else student
     started = time.perf_counter()
     # the demonstration itself says what disjoint label sets mean
-    options: dict[str, Any] = {"disconnected": "ignore", "random_state": seed}
-    model = Unifier(teachers, learner, method, balance=family == "BS", **options)
-    model.fit(X[transfer], logits=logits)
+    model = Unifier(
+        teachers, learner, method, balance=family == "BS", disconnected="ignore", random_state=seed
+    ).fit(X[transfer], logits=logits)
     Q = model.soft_labels_
     about = {
         "name": name,
@@ -187,7 +183,8 @@ def run_demo(
         The student: a small network in torch or in scikit-learn. ``"auto"`` takes torch if it is installed.
         Without torch, the backprop variants are left out.
     progress : callable
-        Called with ("sites", done, 5), ("methods", done, total) and ("disjoint sites", done, 3).
+        Called with ("sites", done, total) and ("methods", done, total), and again for the sites that share
+        no digit.
 
     Returns
     -------
@@ -201,25 +198,18 @@ def run_demo(
     rows = split_digits(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # networks stop at max_iter; here they should
-        trained = []
-        for (name, kind, _), model, own in zip(SITES, models(seed), rows.sites, strict=True):
-            trained.append(train_site(name, kind, model, own, rows))
-            progress("sites", len(trained), len(SITES))
-        compared = _compare([one for _, one in trained], names, rows, student, seed, progress, "methods")
+        sites = _train_sites(SITES, rows.sites, rows, seed, progress)
+        compared = _compare([one for _, one in sites], names, rows, student, seed, progress)
         before = time.perf_counter()
         supervised = learn_supervised(rows, student, seed)
         ended = time.perf_counter()
-        progress("methods", len(names) + 1, len(names) + 1)
-        labelled, apart = np.concatenate(rows.sites), []
-        for (name, kind, digits), model in zip(DISJOINT, models(seed), strict=False):
-            own = labelled[np.isin(rows.y[labelled], [NAMES[digit] for digit in digits])]
-            apart.append(train_site(name, kind, model, own, rows))
-        pair = _compare(
-            [one for _, one in apart], (TIE_BREAK, DEFAULT), rows, student, seed, progress, "disjoint sites"
-        )
+        labelled = np.concatenate(rows.sites)
+        own = [labelled[np.isin(rows.y[labelled], np.array(NAMES)[list(known)])] for _, _, known in DISJOINT]
+        apart = _train_sites(DISJOINT, own, rows, seed, progress)
+        pair = _compare([one for _, one in apart], (TIE_BREAK, DEFAULT), rows, student, seed, progress)
     best, best_model = max(compared, key=lambda one: one[0]["accuracy"])
     view = {
-        "sites": [site for site, _ in trained],
+        "sites": [site for site, _ in sites],
         "variants": [variant for variant, _ in compared],
         "disjoint": {"sites": [site for site, _ in apart], "variants": [variant for variant, _ in pair]},
         "supervised": supervised,
@@ -235,23 +225,25 @@ def run_demo(
     return view | {"sentences": sentences(view)}, best_model
 
 
+def _train_sites(
+    sites: Any, own: Sequence[NDArray[np.intp]], rows: Rows, seed: int, progress: Progress
+) -> list[tuple[dict[str, Any], Any]]:
+    trained = []
+    for (name, kind, _), model, mine in zip(sites, models(seed), own, strict=False):
+        trained.append(train_site(name, kind, model, mine, rows))
+        progress("sites", len(trained), len(sites))
+    return trained
+
+
 def _compare(
-    teachers: Sequence[Any],
-    names: Sequence[str],
-    rows: Rows,
-    student: str,
-    seed: int,
-    progress: Progress,
-    task: str,
+    teachers: Sequence[Any], names: Sequence[str], rows: Rows, student: str, seed: int, progress: Progress
 ) -> list[tuple[dict[str, Any], Unifier]]:
     # only once: every method starts from the same outputs of the teachers on the transfer set
     logits = Unifier(teachers, disconnected="ignore").score_teachers(rows.X[rows.transfer])
     found: list[tuple[dict[str, Any], Unifier]] = []
     for name in names:
-        progress(task, len(found), len(names) + 1)
         found.append(unify(name, teachers, logits, rows, student, seed))
-    # a supervised student follows the methods
-    progress(task, len(names) + (task != "methods"), len(names) + 1)
+        progress("methods", len(found), len(names))
     return found
 
 

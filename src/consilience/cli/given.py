@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from consilience.cli import library
@@ -45,6 +46,10 @@ TEST_LABELS = option(path(), "Their labels.", default=None)
 REPORT = option(target(".html", ".htm"), "Also write one page to show: see docs/report.md.", default=None)
 SEED = option(count(at_least=0), "Makes the run reproducible.", default=0, flag="--seed")
 MODEL = option(path(), "What unify or distil wrote: .onnx or .npz.", flag="MODEL")
+# looked up when the options are asked for: teachers import numpy, and --help is quick without
+SMOOTHING: Any = SimpleNamespace(
+    declared=lambda: {"smoothing": library.TeacherOptions.declared()["smoothing"]}
+)
 RUN: Any = {name: Run.declared()[name] for name in ("memory", "cache", "cache_limit", "rows_per_call")}
 RUN_ON_RAY: Any = RUN | {"engine": Run.declared()["engine"]}
 RAY: Any = {
@@ -63,20 +68,14 @@ RAY: Any = {
 }
 
 
-def open_teachers(files: Sequence[Path], given: Sequence[str]) -> list[Any]:
+def open_teachers(
+    files: Sequence[Path], given: Sequence[str], *, embed: Sequence[str] = (), **settings: Any
+) -> list[Any]:
     """Make a teacher of each file, named by its stem, or by folder and stem if stems are not unique.
 
-    A model folder has no stem: a dot in its name begins no ending.
+    `embed` has layers as NAME=LAYER; `settings` are attributes of all teachers.
     """
-
-    stems = [
-        library.address_name(file)
-        if kind == "server"
-        else file.absolute().name
-        if kind == "folder"
-        else file.stem
-        for file, kind in zip(files, kinds(files), strict=True)
-    ]
+    stems = list(map(_stem, files))
     names = [
         stem if stems.count(stem) == 1 or library.is_address(file) else f"{file.parent.name}/{stem}"
         for file, stem in zip(files, stems, strict=True)
@@ -84,21 +83,34 @@ def open_teachers(files: Sequence[Path], given: Sequence[str]) -> list[Any]:
     repeated = [file for i, file in enumerate(files) if names[i] in names[:i]]
     if repeated:
         raise InvalidInputError(f"{shown(repeated[0])} is given twice, or has the name of another teacher.")
-    classes = library.parse_classes(given, names)
-    opened = zip(files, names, strict=True)
-    return [library.as_teacher(file, classes.get(name), name) for file, name in opened]
+    classes, layers = library.parse_classes(given, names), dict(text.partition("=")[::2] for text in embed)
+    for name, layer in layers.items():
+        if not layer or name not in names:
+            raise InvalidInputError(
+                f"--embed {name} must be NAME=LAYER with the name of a teacher: {', '.join(names)}."
+            )
+    opened = []
+    for file, name in zip(files, names, strict=True):
+        opened.append(library.as_teacher(file, classes.get(name), name, embed=layers.get(name)))
+        vars(opened[-1]).update(settings)
+    return opened
+
+
+def _stem(file: Path) -> str:
+    """Return what a teacher is called after its file. A dot in the name of a folder begins no ending."""
+    if library.is_address(file):
+        return str(library.address_name(file))
+    return file.absolute().name if file.is_dir() else file.stem
 
 
 def kinds(files: Sequence[Path]) -> list[str]:
     """Return the ending of each teacher's file; "server" for an address, "folder" for a model folder."""
-
     places = ("server" if library.is_address(file) else "folder" if file.is_dir() else None for file in files)
     return [place or file.suffix.lower().removeprefix(".") for file, place in zip(files, places, strict=True)]
 
 
 def shown(file: Path) -> str:
     """Return how a teacher's file is shown: an address by the name of its model, since outputs are shared."""
-
     return library.address_name(file) if library.is_address(file) else str(file)
 
 
@@ -150,8 +162,7 @@ def check_ending(out: Path, X: Any, student: Any) -> None:
     """Raise if --out has not the ending of what the student is saved as; before teachers are asked."""
 
     texts = library.holds_texts(first_rows(X))
-    if texts and isinstance(student, str) and student != "ngrams":  # a student that the library refuses
-        return
     what, ending = ("A model of texts", ".npz") if texts else ("This model", ".onnx")
-    if out.suffix.lower() != ending:
+    refused = texts and isinstance(student, str) and student != "ngrams"  # by the library, which says why
+    if out.suffix.lower() != ending and not refused:
         raise InvalidInputError(f"{what} is written as {ending}: use --out {out.with_suffix(ending)}.")

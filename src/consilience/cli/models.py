@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from consilience.cli.given import (
     REPORT,
     RUN,
     SEED,
+    SMOOTHING,
     TEACHERS,
     kinds,
     open_teachers,
@@ -66,16 +66,9 @@ def inspect(
     given = library.read_aliases(aliases)
     teachers = open_teachers(files, classes)
     lists, names = [one.classes for one in teachers], [one.name for one in teachers]
-    space = library.LabelSpace(
-        lists, given, names=names, disconnected="ignore"
-    )  # the tables say what a warning would
-    view = tables.space_view(space, kinds(files))
-    for about, teacher in zip(view["teachers"], teachers, strict=True):
-        inputs = teacher.inputs
-        about["inputs"] = (
-            None if inputs is None else [asdict(one) | {"shape": list(one.shape)} for one in inputs]
-        )
-        about["output"] = teacher.output
+    # the tables say what a warning would
+    space = library.LabelSpace(lists, given, names=names, disconnected="ignore")
+    view = tables.space_view(space, teachers, kinds(files))
     if data is None:
         library.warn_of_unused(space)
         return view, tables.space(view)
@@ -129,6 +122,7 @@ def compare(
         "A method to compare. Repeat.",
         default=("auto", "ranks", "mf-lf", "ce", "sd"),
     ),
+    settings: Any = SMOOTHING,
     quick: bool = option(flag(), "Vary only the method and balancing.", default=False),
     student: str | None = option(
         STUDENT, "What learns; by default logistic, the cheapest, and for texts ngrams.", default=None
@@ -148,7 +142,7 @@ def compare(
         consilience compare --teacher birds.onnx --teacher pets.npz --data X.npy
         consilience compare -t birds.onnx -t pets.npz --data X.npy --labels y.npy --quick
     """
-    teachers = open_teachers(teacher, classes)
+    teachers = open_teachers(teacher, classes, **settings)
     X = read_rows(data, teachers, run, drop)
     unifier = library.Unifier(
         teachers, aliases=library.read_aliases(aliases), disconnected="ignore", random_state=random_state
@@ -252,6 +246,7 @@ def predict(
         "Copy this column of --data to --out, such as a key; for images: file. Repeat.",
         default=(),
     ),
+    drop: Sequence[str] = DROP,
     batch_size: int = option(count(), "Rows that are in memory at a time.", default=4096),
     run: Any = None,
 ) -> Result:
@@ -262,7 +257,14 @@ def predict(
         consilience predict languages.npz --data texts.txt --out labels.txt
     """
     found = library.predict_file(
-        library.load(model), data, out, keep=keep, batch_size=batch_size, progress=run.report, option="--data"
+        library.load(model),
+        data,
+        out,
+        keep=keep,
+        drop=drop,
+        batch_size=batch_size,
+        progress=run.report,
+        option="--data",
     )
     view = {
         "model": model,
@@ -337,7 +339,9 @@ def cache(
     view = store.contents()
     before = view["n_bytes"] + view["n_bytes_trainings"]
     if clear:
-        if not (yes or _agreed(f"Delete {library.size_text(before)} in {folder}?")):
+        with suppress(click.Abort):  # there is nobody to ask
+            yes = yes or click.confirm(f"Delete {library.size_text(before)} in {folder}?", err=True)
+        if not yes:
             raise InvalidInputError("Nothing was deleted. To clear without a question, give --yes.")
         store.clear()
     elif limit is not None:
@@ -345,13 +349,6 @@ def cache(
     view = store.contents()
     view["n_bytes_deleted"] = max(0, before - view["n_bytes"] - view["n_bytes_trainings"])
     return view, tables.contents(view)
-
-
-def _agreed(question: str) -> bool:
-    try:
-        return click.confirm(question, err=True)
-    except click.Abort:  # there is nobody to ask
-        return False
 
 
 def demo(

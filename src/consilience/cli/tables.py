@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from consilience._words import counted, percent, shorten
 from consilience.cli import library
-from consilience.cli.console import escape, facts_table, plain_table, table
+from consilience.cli.console import escape, facts_table, table
 
 MOST_OVERLAPS = 12
 """Show the overlaps of at most this many teachers as a matrix. JSON always has them."""
@@ -18,16 +19,23 @@ _FAMILIES = {"E": "estimated soft labels", "BS": "estimated and balanced", "BP":
 _TEACHER: dict[str, Any] = {"teacher": "{name}", "file": "{kind}", ">classes": "{n_classes}"}
 
 
-def space_view(space: Any, kinds: Sequence[str]) -> dict[str, Any]:
-    """Return the classes of each teacher and their overlaps, with the kinds of the teachers' files."""
+def space_view(space: Any, teachers: Sequence[Any], kinds: Sequence[str]) -> dict[str, Any]:
+    """Return what each teacher knows, takes and gives, and what they share; with the kinds of their files."""
     known = space.mask.astype(int)
     lists = [classes.tolist() for classes in space.class_lists]
     return {
         "n_classes": space.n_classes,
         "classes": space.classes.tolist(),
         "teachers": [
-            {"name": name, "kind": kind, "n_classes": len(classes), "classes": classes}
-            for name, kind, classes in zip(space.names, kinds, lists, strict=True)
+            {
+                "name": one.name,
+                "kind": kind,
+                "n_classes": len(classes),
+                "classes": classes,
+                "inputs": one.inputs and [asdict(item) | {"shape": list(item.shape)} for item in one.inputs],
+                "output": one.output,
+            }
+            for one, kind, classes in zip(teachers, kinds, lists, strict=True)
         ],
         "overlaps": (known.T @ known).tolist(),
         "only_one_teacher": {
@@ -41,48 +49,59 @@ def space_view(space: Any, kinds: Sequence[str]) -> dict[str, Any]:
 def space(view: Mapping[str, Any]) -> list[Any]:
     """Draw the result of `space_view`, and what models take and give."""
     teachers, groups = view["teachers"], view["components"]
-    alone = [(name, classes) for name, classes in view["only_one_teacher"].items() if classes]
-    said = ["", *(f"Only {escape(name)} knows {escape(shorten(classes))}." for name, classes in alone)]
-    if not alone:
-        said.append("At least two teachers know every class.")
-    parts = ["One component: the teachers determine the probabilities of all classes."]
-    if len(groups) > 1:
-        parts = [
-            f"{len(groups)} components, which share no classes:",
-            *(f"  {escape(shorten(group))}" for group in groups),
-            "Their outputs for a row do not determine how mass splits between them. "
-            + library.BETWEEN_GROUPS,
-        ]
-    inputs = [row for teacher in teachers for row in _inputs(teacher)]
-    models = [table({name: f"{{{name}}}" for name in inputs[0]}, inputs)] if inputs else []
-    return [
+    names, shared = [row["name"] for row in teachers], view["overlaps"]
+    drawn = [
         f"[bold]{counted(view['n_classes'], 'class')} from {counted(len(teachers), 'teacher')}[/]",
         table({**_TEACHER, "which": lambda row: shorten(row["classes"])}, teachers),
-        *(["\n[bold]Shared classes[/]", _overlaps(view)] if 1 < len(teachers) <= MOST_OVERLAPS else []),
-        *(said if len(teachers) > 1 else []),
-        *parts,
-        *(["\n[bold]What the models take and give[/]", *models] if models else []),
     ]
+    if 1 < len(teachers) <= MOST_OVERLAPS:
+        columns: dict[str, Any] = {"": lambda i: names[i]}
+        columns |= {f">{name}": lambda i, j=j: shared[i][j] or "·" for j, name in enumerate(names)}
+        drawn += ["\n[bold]Shared classes[/]", table(columns, range(len(names))), ""]
+    for name, classes in view["only_one_teacher"].items():
+        if classes and len(teachers) > 1:
+            drawn.append(f"Only {escape(name)} knows {escape(shorten(classes))}.")
+    if len(groups) == 1:
+        drawn.append("One component: the teachers determine the probabilities of all classes.")
+    else:
+        drawn.append(f"{len(groups)} components, which share no classes:")
+        drawn += [f"  {escape(shorten(group))}" for group in groups]
+        drawn.append(
+            "Their outputs for a row do not determine how mass splits between them. " + library.BETWEEN_GROUPS
+        )
+    inputs = [row for teacher in teachers for row in _inputs(teacher)]
+    if inputs:
+        drawn += ["\n[bold]What the models take and give[/]", table(_named(inputs), inputs)]
+    return drawn
 
 
-def _overlaps(view: Mapping[str, Any]) -> Any:
-    names = [row["name"] for row in view["teachers"]]
-    shared = plain_table("", *(f">{name}" for name in names))
-    for i, row in enumerate(view["overlaps"]):
-        cells = [f"[dim]{n}[/]" if i == j else str(n or "·") for j, n in enumerate(row)]
-        shared.add_row(escape(names[i]), *cells)
-    return shared
+def _named(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the columns of a table whose rows have them by name."""
+    return {name: f"{{{name}}}" for name in rows[0]}
 
 
-def _inputs(teacher: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Yield a line for each input of a model; outputs in files have none."""
-    gives = f"{teacher['output'] or 'scores'} (n x {teacher['n_classes']})"
-    for i, item in enumerate((teacher["inputs"] or [])[: MOST + 1]):
-        shape = " x ".join("n" if length is None else str(length) for length in item["shape"])
-        what = {"input": item["name"], "type": item["dtype"], "shape": shape}
-        if i == MOST:
-            what = {"input": f"and {len(teacher['inputs']) - MOST} more", "type": "", "shape": ""}
-        yield {"teacher": "" if i else teacher["name"], **what, "gives": "" if i else gives}
+def _inputs(teacher: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return a line for each input of a model; outputs in files have none."""
+    lines = [
+        {
+            "teacher": "",
+            "input": item["name"],
+            "type": item["dtype"],
+            "shape": " x ".join("n" if length is None else str(length) for length in item["shape"]),
+            "gives": "",
+        }
+        for item in teacher["inputs"] or []
+    ]
+    if lines:
+        gives = f"{teacher['output'] or 'scores'} (n x {teacher['n_classes']})"
+        lines[0] |= {"teacher": teacher["name"], "gives": gives}
+    return _cut(lines, "input")
+
+
+def _cut(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """Return the first rows of a long table, and how many more there are, in the column `name`."""
+    more = dict.fromkeys(rows[0], "") | {name: f"and {len(rows) - MOST} more"} if len(rows) > MOST else None
+    return [*rows[:MOST], *([more] if more else [])]
 
 
 def scored(view: Mapping[str, Any]) -> list[Any]:
@@ -115,11 +134,6 @@ def unified_view(
         Rows to measure the student's accuracy on.
     """
     space, method, student = found["space"], found["method"], getattr(unifier, "student_", None)
-    accuracy, n_test = None, 0
-    if test is not None:
-        truth = library.read_truth(test[1], len(test[1]), space, where="--test-labels", at_least=0)
-        n_test = len(truth.codes)
-        accuracy = truth.accuracy(space.encode(unifier.predict(test[0]))) if n_test else None
     figures = zip(
         space.names, kinds, space.class_lists, found["n_abstentions"], found["temperatures"], strict=True
     )
@@ -147,10 +161,16 @@ def unified_view(
         "seed": unifier.random_state,
         **_about_student(unifier, student),
         "balanced": student is not None and unifier.class_weights_ is not None,
-        "accuracy": accuracy,
-        "n_test": n_test,
+        **measured(unifier, test),
         "seconds": found["seconds"],
     }
+
+
+def measured(model: Any, test: Any) -> dict[str, Any]:
+    """Return the accuracy of a model on test rows (X, y) and how many have a label, if there are any."""
+    n_test = 0 if test is None else int(library.labels_of(test[1], at_least=0).known.sum())
+    accuracy = float(model.score(*test)) if n_test and model is not None else None
+    return {"accuracy": accuracy, "n_test": n_test}
 
 
 def _about_student(model: Any, student: Any) -> dict[str, Any]:
@@ -163,13 +183,10 @@ def _about_student(model: Any, student: Any) -> dict[str, Any]:
 
 def _learnt(view: Mapping[str, Any], columns: dict[str, Any], more: Mapping[str, str | None]) -> list[Any]:
     """Draw teachers, what was done with the columns of a mixed table, and what is said of every student."""
-    notes = [
-        {"column": name, "what the student learns from": note}
-        for name, note in (view["encoding"] or {}).items()
-    ]
-    if len(notes) > MOST:
-        rest = {"column": "...", "what the student learns from": f"and {len(notes) - MOST} columns more"}
-        notes = [*notes[:MOST], rest]
+    encoding = (view["encoding"] or {}).items()
+    notes = _cut(
+        [{"column": name, "what the student learns from": note} for name, note in encoding], "column"
+    )
     facts = {
         "classes": f"{view['n_classes']}: {shorten(view['classes'])}",
         "rows": f"{view['n_rows']}, {view['n_labels']} of them labelled",
@@ -180,7 +197,7 @@ def _learnt(view: Mapping[str, Any], columns: dict[str, Any], more: Mapping[str,
         "without teachers": None,
         "model": view["out"],
     }
-    noted = [table({name: f"{{{name}}}" for name in notes[0]}, notes)] if notes else []
+    noted = [table(_named(notes), notes)] if notes else []
     return [table(_TEACHER | columns, view["teachers"]), *noted, "", facts_table({**facts, **more})]
 
 
@@ -208,10 +225,6 @@ def unified(view: Mapping[str, Any]) -> list[Any]:
 
 def distilled_view(distiller: Any, alone: Any, kinds: Sequence[str], test: Any) -> dict[str, Any]:
     """Return the results of a distiller, and of the same student without teachers, if there is one."""
-    if test is not None:  # rows without a label have nothing to be compared with
-        classes, codes = library.labels_of(test[1], where="--test-labels", at_least=0)
-        test = library.take_rows(test[0], codes >= 0), classes[codes[codes >= 0]]
-    n_test = 0 if test is None else len(test[1])
     checks, loss = {check.name: check for check in distiller.checks_}, distiller.resolved("loss")
     teachers = []
     for teacher, kind, weight in zip(distiller.teachers_, kinds, distiller.teacher_weights_, strict=True):
@@ -237,9 +250,8 @@ def distilled_view(distiller: Any, alone: Any, kinds: Sequence[str], test: Any) 
         "temperature": loss.temperature,
         "seed": distiller.random_state,
         **_about_student(distiller, distiller.student_),
-        "accuracy": float(distiller.score(*test)) if n_test else None,
-        "accuracy_labels_only": float(alone.score(*test)) if n_test and alone is not None else None,
-        "n_test": n_test,
+        **measured(distiller, test),
+        "accuracy_labels_only": measured(alone, test)["accuracy"],
         "seconds": distiller.seconds_,
     }
 
@@ -323,16 +335,13 @@ def checks(view: Mapping[str, Any]) -> list[Any]:
 
 def predicted(view: Mapping[str, Any]) -> list[Any]:
     """Draw how many rows were given each class, the most frequent first."""
-    rows = sorted(zip(view["classes"], view["counts"], strict=True), key=lambda row: -row[1])
-    shown = [*rows[:MOST], *([("...", sum(n for _, n in rows[MOST:]))] if len(rows) > MOST else [])]
-    columns: dict[str, Any] = {
-        "class": lambda row: row[0],
-        ">rows": lambda row: row[1],
-        ">share": lambda row: percent(row[1] / view["n_rows"]),
-    }
+    counts = sorted(zip(view["classes"], view["counts"], strict=True), key=lambda row: -row[1])
+    rows = [
+        {"class": name, ">rows": count, ">share": percent(count / view["n_rows"])} for name, count in counts
+    ]
     mean = percent(view["confidence"])
     facts = {"rows": str(view["n_rows"]), "mean confidence": mean, "predictions": view["out"]}
-    return [table(columns, shown), facts_table(facts)]
+    return [table(_named(rows), _cut(rows, "class")), facts_table(facts)]
 
 
 def contents(view: Mapping[str, Any]) -> list[Any]:

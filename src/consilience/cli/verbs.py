@@ -22,6 +22,7 @@ from consilience.cli.given import (
     RUN,
     RUN_ON_RAY,
     SEED,
+    SMOOTHING,
     TEACHERS,
     TEST_DATA,
     TEST_LABELS,
@@ -48,6 +49,7 @@ _OUT = "a model of texts as .npz."
 def unify(
     teacher: list[Path] = TEACHERS,
     data: Path = DATA,
+    settings: Any = SMOOTHING,
     out: Path | None = option(target(".onnx", ".npz"), f"Write the unified model here; {_OUT}", default=None),
     soft_labels: Path | None = option(
         target(".npy", ".npz"),
@@ -81,7 +83,7 @@ def unify(
         )
     if soft_labels is not None and getattr(options.get("student"), "train", "") == "backprop":
         raise InvalidInputError("--train backprop estimates no soft labels. Drop --soft-labels.")
-    teachers = open_teachers(teacher, classes)
+    teachers = open_teachers(teacher, classes, **settings)
     X = read_rows(data, teachers, run, drop)
     y = read_labels(labels, X)
     unifier = library.Unifier(
@@ -115,7 +117,7 @@ def _check_truth(y: Any, unifier: Any) -> None:
     lists = [one.classes for one in unifier.teachers]
     space = library.LabelSpace(lists, unifier.aliases, disconnected="ignore")
     truth = library.read_truth(y, len(y), space, where="--test-labels", at_least=0, some_known=True)
-    for remark in truth.remarks:
+    for remark in library.unknown_classes(truth, space):
         warn(CoverageWarning(f"--test-labels: {remark}"))
 
 
@@ -197,8 +199,7 @@ def rank(
             --metric transport --metric logme --cache scores --csv ranking.csv
     """
 
-    teachers = {one.name: one for one in open_teachers(teacher, classes)}
-    _embed(teachers, teacher, embed)
+    teachers = {one.name: one for one in open_teachers(teacher, classes, embed=embed)}
     X = read_rows(data, list(teachers.values()), run, drop)
     y = read_labels(labels, X)
     library.labels_of(y, len(X), where="--labels", at_least=2)  # says what is wrong in the option's name
@@ -212,21 +213,6 @@ def rank(
     if report is not None:
         ranking.report(report)
     return view, repr(ranking)
-
-
-def _embed(teachers: dict[str, Any], files: Sequence[Path], given: Sequence[str]) -> None:
-    """Give teachers an embedding, from options such as ``birds=features``."""
-
-    names = list(teachers)
-    for text in given:
-        name, _, layer = text.partition("=")
-        if not layer or name not in teachers:
-            raise InvalidInputError(
-                f"--embed {text} must be NAME=LAYER with the name of a teacher: {', '.join(names)}."
-            )
-        teachers[name] = library.as_teacher(
-            files[names.index(name)], teachers[name].classes, name, embed=layer
-        )
 
 
 def write_ranking(file: Path, view: Mapping[str, Any]) -> None:

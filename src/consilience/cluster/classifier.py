@@ -217,7 +217,9 @@ class CollisionClassifier(ClassifierOptions, FittedClassifier):
         elif isinstance(loss, GeneralisedCollision):
             criterion = CollisionCrossEntropy(float(loss.q), transition=transition)
         student = make_student(model.module, random_state=self.random_state)
-        student.encode_validation(encoder_of(self.classes_))
+        if student.validation is not None:
+            rows, labels = student.validation
+            student.validation = (rows, encoder_of(self.classes_)(labels))
         student.fit(X, observed, n_classes=observed.shape[1], criterion=criterion, run=run)
         self.student_, self.n_iter_ = student, student.n_iter_
         self.objective_ = float(student.history_[-1]["train_loss"])

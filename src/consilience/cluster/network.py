@@ -24,7 +24,7 @@ from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.linear_model import LogitLoss
 from consilience.kernels.neighbours import mean_of_neighbours
 from consilience.nn.augment import Augment
-from consilience.rows import as_rows, memory_budget
+from consilience.rows import as_rows
 from consilience.rows.targets import TargetRows
 from consilience.run import Run
 from consilience.students.batches import as_tensor, plan_training
@@ -197,7 +197,7 @@ def network(
     student.check_options()
     criterion, seed = BatchLoss() if paper else RoundLoss(), student.seed()
     numbered = TargetRows(as_rows(X), np.arange(len(X), dtype=np.float32)[:, None])
-    plan = plan_training(student, numbered, memory_budget(run), seed)
+    plan = plan_training(student, numbered, seed)
     with student.training(plan, seed, n_clusters, criterion) as trainer:
         yield NetworkModel(trainer, rows, criterion, run)
     if isinstance(student.module_, Views):

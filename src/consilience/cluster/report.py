@@ -16,6 +16,7 @@ from consilience._words import counted, percent
 from consilience.exceptions import InvalidInputError
 from consilience.inspect.drawing import Block, curve, drawing, heat, histogram
 from consilience.inspect.page import (
+    Column,
     binned,
     check_report,
     facts,
@@ -140,17 +141,19 @@ def clustering_page(model: Any, X: Any = None, y: Any = None) -> Block:
 
 def _sizes(model: Any, labels: Ints, proba: Floats | None) -> Block:
     sizes = np.bincount(labels, minlength=model.n_clusters)
-    heads = [("cluster", "place"), ("rows", "count"), ("share", "bar")]
-    columns: list[Any] = [range(model.n_clusters), sizes.tolist(), (sizes / max(1, sizes.sum())).tolist()]
+    columns: list[Column] = [
+        ("cluster", "place", range(model.n_clusters)),
+        ("rows", "count", sizes),
+        ("share", "bar", sizes / max(1, sizes.sum())),
+    ]
     if proba is not None:
         sums = np.bincount(labels, proba.max(axis=1), model.n_clusters)
-        heads.append(("mean confidence", "bar"))
-        columns.append([float(s / n) if n else None for s, n in zip(sums, sizes, strict=True)])
+        columns.append(("mean confidence", "bar", np.where(sizes > 0, sums / np.maximum(1, sizes), np.nan)))
     sure = "Probability of the cluster that a row is in"
     return section(
         "How large are the clusters?",
         "Numbers of clusters have no meaning. Without a prior, fairness asks for equal sizes.",
-        table("Clusters", heads, list(zip(*columns, strict=True))),
+        table("Clusters", columns),
         None if proba is None else drawing(histogram, sure, counts=binned(proba)),
     )
 
@@ -166,11 +169,12 @@ def _classes(n_clusters: int, labels: Ints, y: Any, agreement: dict[str, Any]) -
     drawn = totals.argsort(kind="stable")[::-1][:MOST_DRAWN]
     values = np.where(counts > 0, shares.round(4), None)[drawn, :MOST_DRAWN].tolist()  # type: ignore[call-overload]
     best = counts.argmax(axis=1)
-    cells = [
-        [k, *((classes[best[k]], float(shares[k, best[k]])) if totals[k] else (None, None)), int(totals[k])]
-        for k in range(n_clusters)
+    columns: list[Column] = [
+        ("cluster", "place", range(n_clusters)),
+        ("most are", "name", [classes[k] if total else None for k, total in zip(best, totals, strict=True)]),
+        ("share", "bar", np.where(totals > 0, shares.max(axis=1), np.nan)),
+        ("rows with a class", "count", totals),
     ]
-    heads = [("cluster", "place"), ("most are", "name"), ("share", "bar"), ("rows with a class", "count")]
     return section(
         "Do clusters and classes agree?",
         f"On {counted(agreement['n_rows'], 'row')} with a class: accuracy {percent(agreement['accuracy'])} "
@@ -183,7 +187,7 @@ def _classes(n_clusters: int, labels: Ints, y: Any, agreement: dict[str, Any]) -
             columns=classes[:MOST_DRAWN],
             values=values,
         ),
-        table("What each cluster holds", heads, cells),
+        table("What each cluster holds", columns),
     )
 
 

@@ -14,6 +14,7 @@ from consilience._validation import (
     check_count,
     check_distributions,
     check_number,
+    check_order,
     check_transition,
 )
 from consilience.exceptions import InvalidInputError
@@ -115,7 +116,7 @@ def renyi_cross_entropy(proba: ArrayLike, target: ArrayLike, alpha: float) -> Fl
     >>> [round(float(renyi_cross_entropy([0.7, 0.3], [0.5, 0.5], alpha)), 4) for alpha in (1, 2, 3)]
     [0.7803, 0.6931, 0.6189]
     """
-    return _plain(kernels.renyi_cross_entropy(*_pair(proba, target), _check_order(alpha)))
+    return _plain(kernels.renyi_cross_entropy(*_pair(proba, target), check_order(alpha, _NEAR_ONE)))
 
 
 def renyi_entropy(proba: ArrayLike, alpha: float) -> Floats:
@@ -126,7 +127,7 @@ def renyi_entropy(proba: ArrayLike, alpha: float) -> Floats:
     Order 2 is the collision entropy, order 1 (by continuity) Shannon's.
     """
     p = check_distributions("proba", proba)
-    return _plain(kernels.renyi_cross_entropy(p, p, _check_order(alpha)))
+    return _plain(kernels.renyi_cross_entropy(p, p, check_order(alpha, _NEAR_ONE)))
 
 
 def transition_matrix(n_classes: int, noise_rate: float) -> Floats:
@@ -149,18 +150,6 @@ def transition_matrix(n_classes: int, noise_rate: float) -> Floats:
     """
     rate = check_number("noise_rate", noise_rate, at_least=0, at_most=1)
     return kernels.uniform_transition(check_count("n_classes", n_classes), rate)
-
-
-def _check_order(alpha: float) -> float:
-    """Return the order, or raise if it is so near 1 that rounding is all that is left of the result."""
-    order = check_number("alpha", alpha, above=0)
-    if order != 1.0 and round(abs(order - 1.0), 15) < _NEAR_ONE:
-        raise InvalidInputError(
-            f"{{argument}} must be 1, or differ from it by at least {_NEAR_ONE:g}.",
-            argument="alpha",
-            value=alpha,
-        )
-    return order
 
 
 def _pair(proba: ArrayLike, target: ArrayLike) -> tuple[Floats, Floats]:

@@ -134,8 +134,10 @@ def collision_pseudo_labels(
     n_rows, n_classes = sigma.shape
     lam = check_number("lam", lam, at_least=0, at_most=LARGEST_LAM) / (n_rows if paper_scaling else 1)
     u = read_prior(prior, n_classes)
+    _check_solver(solver, divergence, u)
+    start = None if init is None else _check_rows("init", init, like=sigma)
     options = kernel.Options(
-        solver=_check_solver(solver, divergence, u),
+        solver=solver,
         tol=check_number("tol", tol, above=0),
         max_iter=None if max_iter is None else check_count("max_iter", max_iter),
         reverse=divergence == "reverse",
@@ -149,7 +151,7 @@ def collision_pseudo_labels(
             value=step_size,
             remedy=("solver", "pgd"),
         )
-    found = kernel.fair_labels(sigma, lam, u, _check_fixed(fixed, sigma), _check_init(init, sigma), options)
+    found = kernel.fair_labels(sigma, lam, u, _check_fixed(fixed, sigma), start, options)
     if not found.converged:
         remedy = _REMEDIES[name] if found.n_iter >= found.max_iter else "Rounding allows no less; raise tol."
         warn(
@@ -201,35 +203,34 @@ def read_prior(prior: ArrayLike | None, size: int, each: str = "class", *, posit
     return np.asarray(shares / shares.sum())
 
 
-def _check_solver(solver: str, divergence: str, u: Floats) -> str:
-    """Return the solver, or say why it cannot be used."""
+def _check_solver(solver: str, divergence: str, u: Floats) -> None:
+    """Raise unless the solver can be used."""
     check_choice("solver", solver, SOLVERS)
     check_choice("divergence", divergence, ["forward", "reverse"])
-    if divergence == "forward":
-        return solver
-    if solver not in ("auto", "pgd"):
+    if divergence == "reverse" and solver not in ("auto", "pgd"):
         raise InvalidInputError(
             "{argument} cannot take divergence='reverse'; use {remedy}.",
             argument="solver",
             value=solver,
             remedy=("solver", "pgd"),
         )
-    if u.min() == 0.0:
+    if divergence == "reverse" and u.min() == 0.0:
         raise InvalidInputError(
             "prior has a zero, where KL(ybar || u) is infinite; give a positive one or {remedy}.",
             remedy=("divergence", "forward"),
         )
-    return solver
 
 
-def _check_rows(name: str, values: ArrayLike) -> Floats:
+def _check_rows(name: str, values: ArrayLike, like: Floats | None = None) -> Floats:
     """Return rows of probabilities as a contiguous float64 array (M, K), or say what is wrong with them."""
-    rows = as_numbers(name, values, "expected (M, K), a row of K probabilities for each of M samples")
-    if rows.ndim != 2 or rows.size == 0:
+    rows = check_distributions(name, values, tol=_SUM_ERROR)
+    if rows.ndim != 2 or rows.size == 0 or (like is not None and rows.shape != like.shape):
+        expected = "(M, K)" if like is None else like.shape
         raise InvalidInputError(
-            f"{name} has shape {rows.shape}; expected (M, K), a row of K probabilities for each of M samples."
+            f"{name} has shape {rows.shape}; expected {expected}, a row of K probabilities for each of M "
+            "samples."
         )
-    return np.ascontiguousarray(check_distributions(name, rows, tol=_SUM_ERROR))
+    return np.ascontiguousarray(rows)
 
 
 def _check_fixed(fixed: ArrayLike | None, sigma: Floats) -> NDArray[np.integer] | None:
@@ -247,12 +248,3 @@ def _check_fixed(fixed: ArrayLike | None, sigma: Floats) -> NDArray[np.integer] 
             f"from 0 to {n_classes - 1}."
         )
     return classes
-
-
-def _check_init(init: ArrayLike | None, sigma: Floats) -> Floats | None:
-    if init is None:
-        return None
-    rows = _check_rows("init", init)
-    if rows.shape != sigma.shape:
-        raise InvalidInputError(f"init has shape {rows.shape}; expected that of proba, {sigma.shape}.")
-    return rows

@@ -35,6 +35,14 @@ UNLABELLED = 2**14
 """Most unlabelled rows that are in memory for checks and encoders, if not all rows fit."""
 
 
+class Trial(NamedTuple):
+    """What teachers have to earn."""
+
+    check: bool  # whether each is checked
+    weights: Sequence[float]  # that a teacher can have, besides 0
+    labelled: float  # the part of its weight that it has on labelled rows
+
+
 class Examined(NamedTuple):
     """A teacher, its signal (None if it failed), and its check (None if there was none)."""
 
@@ -62,7 +70,7 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
     checks_ : list of TeacherCheck
         The check of each teacher; without a check only of those that failed.
     costs_ : list of (m, K) arrays
-        The cost matrix of each teacher, NaN where it failed; `cost_` is the first.
+        The cost matrix of each teacher, NaN where it failed.
     n_labels_ : int
         Rows with a label.
     student_ : the fitted student
@@ -113,23 +121,23 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
         few, places = _sample(rows, labels, run)
         student = self._make_student(few, loss, run)
         student.check_memory(rows, len(labels.classes), run)
-        as_seen = self._read_rows(student, few)
+        as_seen = self._read_rows(student, few, encoder_of(labels.classes))
         codes = labels.codes if places is None else labels.codes[places]
         task = Task(few, labels.classes, codes, as_seen(few))
-        student.encode_validation(encoder_of(task.classes))
         labels_only = isinstance(loss, LabelsOnly) or self.teacher_weight == 0
         seconds: dict[str, float] = {}
         with timed(seconds, "observing"):
             unneeded = labels_only and self.teachers is None
             opened = OpenedTeachers([], [], None) if unneeded else open_teachers(self.teachers)
             some = [one if places is None else one.part(places) or one for one in opened.teachers]
-            choices = self._choices(loss, student)
-            examined = [] if labels_only else self._examine(task, some, loss, choices, run)
+            trial = self._trial(loss, student.scores)
+            examined = [] if labels_only else self._examine(task, some, loss, trial, run)
         weights = np.zeros(len(opened.teachers))
         if examined:
             weights = _weigh(examined, opened.scores, float(loss.sharpness))
         with timed(seconds, "training"):
-            targets = Targets.of(task, _followers(examined, weights, labels, choices), student.scores)
+            followers = _followers(examined, weights, labels, trial)
+            targets = Targets.of(len(task.classes), followers, student.scores)
             train(
                 student,
                 targets,
@@ -154,21 +162,6 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
         self._keep_student(student, few, as_seen, n_rows=None if places is None else len(rows))
         return self
 
-    @property
-    def cost_(self) -> Floats:
-        """The cost matrix (m, K) of the first teacher."""
-        self._check_fitted()
-        if not self.costs_:
-            name = self.resolved("loss").name
-            raise AttributeError(f"loss={name!r} with teacher_weight={self.teacher_weight} has no costs.")
-        cost: Floats = self.costs_[0]
-        return cost
-
-    @property
-    def _chooses_weights(self) -> bool:
-        """Whether teachers have to earn their weights, and the user has given none."""
-        return isinstance(self.teacher_weight, str) and self.check is not False
-
     def _make_student(self, X: Any, loss: Loss, run: Run) -> Any:
         """Return an unfitted student that can learn from X by this loss."""
         student = make_student(self.student, X=X, random_state=self.random_state, run=run)
@@ -184,47 +177,39 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
             )
         return student
 
+    def _trial(self, loss: Loss, scores: str) -> Trial:
+        """Return what teachers have to earn, where the student gives `scores`."""
+        chosen = isinstance(self.teacher_weight, str)
+        check = loss.checked and (self.check is True or (chosen and self.check is not False))
+        if not chosen:
+            return Trial(check, (float(self.teacher_weight),), 1.0)
+        return (
+            Trial(True, WEIGHTS[scores], LABELLED_SHARE) if check else Trial(False, (UNCHECKED_WEIGHT,), 1.0)
+        )
+
     def _examine(
-        self,
-        task: Task,
-        teachers: Sequence[Teacher],
-        loss: Loss,
-        choices: tuple[Sequence[float], float],
-        run: Run,
+        self, task: Task, teachers: Sequence[Teacher], loss: Loss, trial: Trial, run: Run
     ) -> list[Examined]:
         """Ask every teacher about the rows of the task, make its costs, and check it."""
         costs = _cost_per_teacher(self.resolved("cost"), len(teachers))
         seed = int(as_random_state(self.random_state).randint(2**31 - 1))
-        checks = self._chooses_weights or self.check is True
-        folds = Folds.draw(task, seed) if checks and loss.checked else None
-        examined: list[Examined] = []
-        failures: list[TeacherError] = []
+        folds = Folds.draw(task, seed) if trial.check else None
+        examined, failures = list[Examined](), list[TeacherError]()
         for i, teacher in enumerate(teachers):
             try:
                 one = run.changed(progress=part_of(run.report, i, len(teachers)))
                 observed = observe(teacher, task.X, one)
                 signal = make_signal(teacher, observed, task, loss, costs[i], seed)
             except TeacherError as error:
-                failures.append(error.at(i, len(teachers)))
-                if len(failures) == len(teachers):
-                    raise failures[0] from error.__cause__
-                unknown = TeacherCheck.unknown(teacher.name, failures[-1].problem)
-                examined.append(Examined(teacher, None, unknown))
+                failures.append(error)
+                failed = TeacherCheck.unknown(teacher.name, error.problem)
+                examined.append(Examined(teacher, None, failed))
                 continue
-            check = None if folds is None else check_teacher(signal, task, folds, *choices)
+            check = None if folds is None else check_teacher(signal, folds, trial.weights, trial.labelled)
             examined.append(Examined(teacher, signal, check))
+        if len(failures) == len(teachers):
+            raise failures[0].at(0, len(teachers)) from failures[0].__cause__
         return examined
-
-    def _choices(self, loss: Loss, student: Any) -> tuple[Sequence[float], float]:
-        """Return the weights that a teacher can have, besides 0, and the part of it on labelled rows."""
-        if not isinstance(self.teacher_weight, str):
-            return (float(self.teacher_weight),), 1.0
-        if self._chooses_weights and loss.checked:
-            return WEIGHTS[student.scores], LABELLED_SHARE
-        return (UNCHECKED_WEIGHT,), 1.0
-
-    def student_temperature(self) -> float:
-        return 1.0
 
     def origin(self) -> Origin:
         loss = self.resolved("loss")
@@ -274,20 +259,20 @@ def _weigh(examined: Sequence[Examined], ranked: Sequence[float] | None, sharpne
 
 
 def _followers(
-    examined: Sequence[Examined], weights: Floats, labels: LabelCodes, choices: tuple[Sequence[float], float]
+    examined: Sequence[Examined], weights: Floats, labels: LabelCodes, trial: Trial
 ) -> list[Follower]:
     """Return the teachers that the student follows, apart for labelled rows if their weight differs."""
-    (*_, largest), share = choices
     found: list[Follower] = []
-    for place, ((_, signal, _), weight) in enumerate(zip(examined, weights, strict=False)):
-        if signal is None or weight <= 0:
+    for place, (one, share) in enumerate(zip(examined, weights, strict=False)):
+        if one.signal is None or share <= 0:
             continue
-        if share == 1.0:
-            found.append(Follower(place, signal, largest * weight))
+        weight = trial.weights[-1] * share
+        if trial.labelled == 1.0:
+            found.append(Follower(place, one.signal, weight))
             continue
-        found.append(Follower(place, signal, share * largest * weight, labelled=True))
+        found.append(Follower(place, one.signal, trial.labelled * weight, labelled=True))
         if not labels.known.all():
-            found.append(Follower(place, signal, largest * weight, labelled=False))
+            found.append(Follower(place, one.signal, weight, labelled=False))
     return found
 
 

@@ -48,8 +48,6 @@ class Loss(Options):
     name: ClassVar[str]
     checked: ClassVar[bool] = False
     """Whether teachers are checked. The check looks at transported labels, not at embeddings."""
-    embeds: ClassVar[bool] = False
-    """Whether it compares embeddings."""
     torch_only: ClassVar[bool] = True
     """Whether only networks can learn by it."""
     temperature: Any = 3.0
@@ -102,7 +100,7 @@ class RKD(Loss):
     'rkd'
     """
 
-    name, embeds = "rkd", True
+    name = "rkd"
 
 
 class FitNet(Loss):
@@ -114,7 +112,7 @@ class FitNet(Loss):
     'fitnet'
     """
 
-    name, embeds = "fitnet", True
+    name = "fitnet"
 
 
 class Refilled(Loss):
@@ -126,7 +124,7 @@ class Refilled(Loss):
     Refilled(temperature=2.0)
     """
 
-    name, embeds = "refilled", True
+    name = "refilled"
     temperature: Any = _TAU
 
 

@@ -6,7 +6,7 @@ A new loss is a class in `consilience.distil.losses` and a case of `network_targ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -17,13 +17,13 @@ from scipy.special import softmax
 
 from consilience._words import shorten
 from consilience.distil.losses import KD, RKD, FitNet, Own, Refilled, Sinkhorn
-from consilience.distil.teacher_signal import Task, TeacherSignal
+from consilience.distil.teacher_signal import TeacherSignal
 from consilience.exceptions import CoverageWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.transport.centres import centre_distances, class_means
 from consilience.rows import Rows, new_array
 from consilience.rows.targets import ROW_VISITS, TargetRows
-from consilience.run import Run, part_of
+from consilience.run import Run
 from consilience.scoring.blocks import Asked, digests_of, placed
 from consilience.scoring.store import as_store
 from consilience.teachers import Observed, Teacher
@@ -69,6 +69,14 @@ class Target(NamedTuple):
     of: Literal["logits", "features"] = "logits"
 
 
+class Part(NamedTuple):
+    """What a student learns of a follower's teacher, and how many columns it adds to the labels."""
+
+    follower: Follower
+    target: Target
+    width: int
+
+
 @dataclass(frozen=True)
 class Targets:
     """What a student learns of every row.
@@ -83,59 +91,54 @@ class Targets:
     n_classes : int
         K.
     followers : sequence of Follower
-    made : sequence of sequences of Target
-        Of each follower.
-    widths : sequence of sequences of int
-        The columns that each target adds.
+    parts : sequence of Part
+        What is made of each follower.
     """
 
     n_classes: int
     followers: Sequence[Follower]
-    made: Sequence[Sequence[Target]]
-    widths: Sequence[Sequence[int]]
+    parts: Sequence[Part]
 
     @classmethod
-    def of(cls, task: Task, followers: Sequence[Follower], scores: str) -> Targets:
+    def of(cls, n_classes: int, followers: Sequence[Follower], scores: str) -> Targets:
         """Find what a student learns that gives `scores`, "logits" or "probabilities"."""
-        made = []
-        for _, signal, weight, _ in followers:
+        parts = []
+        for follower in followers:
+            signal, weight = follower.signal, follower.weight
             if scores == "probabilities":
-                made.append([soft_label(signal, task, weight)])
-            else:
-                parts = network_targets(signal, task)
-                made.append([part._replace(weight=weight * part.weight) for part in parts])
-        firsts = [follower.signal.observed.take(slice(0, 1)) for follower in followers]
-        widths = [
-            [0 if target.loss is None else target.columns(first).shape[1] for target in own]
-            for own, first in zip(made, firsts, strict=True)
-        ]
-        return cls(len(task.classes), followers, made, widths)
+                parts.append(Part(follower, soft_label(signal, weight), 0))
+                continue
+            first = signal.observed.take(slice(0, 1))
+            for target in network_targets(signal):
+                weighted = target._replace(weight=weight * target.weight)
+                parts.append(Part(follower, weighted, target.columns(first).shape[1]))
+        return cls(n_classes, followers, parts)
 
     @property
     def n_columns(self) -> int:
         """K, and the columns beside the labels."""
-        return self.n_classes + sum(map(sum, self.widths))
+        return self.n_classes + sum(part.width for part in self.parts)
 
-    def columns(self, codes: NDArray[np.intp], said: Sequence[Observed]) -> Floats:
+    def columns(self, codes: NDArray[np.intp], said: Mapping[int, Observed]) -> Floats:
         """Return targets (n, K + e); columns beside the labels are NaN where a teacher is not followed.
 
         Parameters
         ----------
         codes : (n,) array of int
             Positions of the labels; -1 for rows without one.
-        said : sequence of Observed
-            What the teacher of each follower said of these rows.
+        said : mapping of int to Observed
+            What the teacher in each place said of these rows.
         """
         labels = np.zeros((len(codes), self.n_classes))
         labels[codes >= 0, codes[codes >= 0]] = 1.0
         blocks = [labels]
-        for follower, own, seen in zip(self.followers, self.made, said, strict=True):
-            rows = follower.rows(codes, seen)
-            for target in own:
-                if target.loss is None:
-                    labels[rows] += target.weight * target.columns(seen)[rows]
-                else:
-                    blocks.append(np.where(rows[:, None], target.columns(seen), np.nan))
+        for follower, target, _ in self.parts:
+            seen = said[follower.place]
+            rows, columns = follower.rows(codes, seen), target.columns(seen)
+            if target.loss is None:
+                labels[rows] += target.weight * columns[rows]
+            else:
+                blocks.append(np.where(rows[:, None], columns, np.nan))
         return np.hstack(blocks)
 
     def criterion(self, labelled: float) -> CrossTaskLoss:
@@ -143,15 +146,14 @@ class Targets:
         from consilience.nn.distillation import CrossTaskLoss, Term
 
         terms, start = [], self.n_classes
-        for own, widths in zip(self.made, self.widths, strict=True):
-            for target, width in zip(own, widths, strict=True):
-                columns, start = slice(start, start + width), start + width
-                if target.loss is not None:
-                    terms.append(Term(target.loss, columns, target.weight, target.of))
+        for _, target, width in self.parts:
+            columns, start = slice(start, start + width), start + width
+            if target.loss is not None:
+                terms.append(Term(target.loss, columns, target.weight, target.of))
         return CrossTaskLoss(self.n_classes, terms, labelled)
 
 
-def network_targets(signal: TeacherSignal, task: Task) -> list[Target]:
+def network_targets(signal: TeacherSignal) -> list[Target]:
     """Return what a network learns of a teacher, at a weight of 1."""
     from consilience.nn import SinkhornLoss
     from consilience.nn.distillation import FitNetLoss, FunctionLoss, KDLoss, RelationLoss, RKDLoss
@@ -168,21 +170,21 @@ def network_targets(signal: TeacherSignal, task: Task) -> list[Target]:
     if isinstance(loss, Own):
         return [Target(logits, 1.0, FunctionLoss(loss.function, signal.shifted_cost(), epsilon, heat))]
     if isinstance(loss, KD):
-        return [Target(_matched_logits(signal, task.classes), 1.0, KDLoss(heat))]
+        return [Target(_matched_logits(signal), 1.0, KDLoss(heat))]
     width = features(signal.observed).shape[1]
     compared: nn.Module = RKDLoss() if isinstance(loss, RKD) else RelationLoss()
     if isinstance(loss, FitNet):
         compared = FitNetLoss(width)
     found = [Target(_standard_embeddings(signal), 1.0, compared, of="features")]
     if isinstance(loss, Refilled):
-        found.append(Target(_nearest_mean_logits(signal, task), 1.0, KDLoss(heat)))
+        found.append(Target(_nearest_mean_logits(signal), 1.0, KDLoss(heat)))
     return found
 
 
-def soft_label(signal: TeacherSignal, task: Task, weight: float) -> Target:
+def soft_label(signal: TeacherSignal, weight: float) -> Target:
     """Return what a scikit-learn student learns of a teacher: soft labels, and what they count."""
     if isinstance(signal.loss, KD):
-        matched = _matched_logits(signal, task.classes)
+        matched = _matched_logits(signal)
         return Target(lambda seen: np.asarray(softmax(matched(seen), axis=1)), weight / signal.temperature**2)
     return Target(
         lambda seen: signal.student_labels(signal.transported_labels(seen.logits)),
@@ -190,16 +192,16 @@ def soft_label(signal: TeacherSignal, task: Task, weight: float) -> Target:
     )
 
 
-def _matched_logits(signal: TeacherSignal, classes: NDArray[Any]) -> Columns:
+def _matched_logits(signal: TeacherSignal) -> Columns:
     """Return what puts a teacher's logits in the order of the student's classes, which must be the same."""
-    own = signal.teacher.classes.tolist()
-    if set(own) != set(classes.tolist()):
-        only = shorten(sorted(set(own) ^ set(classes.tolist()), key=str), 5)
+    own, classes = signal.teacher.classes.tolist(), signal.task.classes.tolist()
+    if set(own) != set(classes):
+        only = shorten(sorted(set(own) ^ set(classes), key=str), 5)
         raise InvalidInputError(
             f"loss='kd' needs a teacher with the student's classes; {signal.teacher.name!r} and the "
             f"student do not share {only}. Use loss='sinkhorn', which needs no common classes."
         )
-    order = [own.index(name) for name in classes.tolist()]
+    order = [own.index(name) for name in classes]
     return lambda seen: seen.logits[:, order]
 
 
@@ -214,13 +216,13 @@ def _standard_embeddings(signal: TeacherSignal) -> Columns:
     return lambda seen: np.asarray((features(seen) - mean) / (size if size > 0 else 1.0), dtype=np.float64)
 
 
-def _nearest_mean_logits(signal: TeacherSignal, task: Task) -> Columns:
+def _nearest_mean_logits(signal: TeacherSignal) -> Columns:
     """Return what gives logits (n, K) of the nearest class mean in the teacher's embedding.
 
     They are minus the squared distances, in units of the mean squared distance of rows from the mean of their
     own class.
     """
-    E, labelled = features(signal.observed), task.labelled
+    E, task, labelled = features(signal.observed), signal.task, signal.task.labelled
     means = class_means(E[labelled], task.codes[labelled], len(task.classes))
 
     def squares(E: NDArray[Any]) -> Floats:
@@ -268,8 +270,8 @@ def train(
     goals = new_array((len(rows), targets.n_columns), run)
     used, digest = codes >= 0, blake2b(digest_size=16)
     for part, said in _answers(targets.followers, rows, [] if observed else teachers, run):
-        for follower, seen in zip(targets.followers, said, strict=True):
-            used[part] |= follower.rows(codes[part], seen)
+        for follower in targets.followers:
+            used[part] |= follower.rows(codes[part], said[follower.place])
         goals[part] = targets.columns(codes[part], said)
         digest.update(np.ascontiguousarray(goals[part], dtype=np.float32).data)
     if not used.all() and teachers:
@@ -290,13 +292,8 @@ def train(
     learnt = TargetRows(rows, goals, None, used, as_seen)
     if not own:
         student.set_params(**training_options(learnt.n_rows))
-    student.learn(
-        learnt,
-        run=run,
-        key=digest.hexdigest(),
-        n_classes=targets.n_classes,
-        criterion=targets.criterion(float((codes >= 0).sum() / learnt.n_rows)),
-    )
+    criterion = targets.criterion(float((codes >= 0).sum() / learnt.n_rows))
+    student.learn_loss(learnt, targets.n_classes, criterion, run=run, key=digest.hexdigest())
 
 
 def training_options(rows: int) -> dict[str, Any]:
@@ -313,25 +310,25 @@ def training_options(rows: int) -> dict[str, Any]:
 
 def _answers(
     followers: Sequence[Follower], rows: Rows, teachers: Sequence[Teacher], run: Run
-) -> Iterator[tuple[slice, list[Observed]]]:
-    """Yield the positions of some rows, and what the teacher of each follower says of them.
+) -> Iterator[tuple[slice, Mapping[int, Observed]]]:
+    """Yield the positions of some rows, and what the teachers that are followed say of them, by their place.
 
     Without `teachers`, it is what their signals have.
     """
+    known = {follower.place: follower.signal.observed for follower in followers}
     if not (teachers and followers):
         for number in range(rows.n_blocks):
             part = rows.rows_of(number)
-            yield part, [follower.signal.observed.take(part) for follower in followers]
+            yield part, {place: observed.take(part) for place, observed in known.items()}
         return
-    store, places = as_store(run.cache, run.cache_limit), sorted({one.place for one in followers})
-    asked = {}
-    for place in places:
+    store, asked = as_store(run.cache, run.cache_limit), dict[int, Asked]()
+    tell = run.counter("scoring", len(known) * len(rows))
+    for place in sorted(known):
         with placed(place, len(teachers)):
             asked[place] = Asked(teachers[place], rows, run, store, embeddings=True)
     for block in rows.blocks():
-        seen, digests = {}, digests_of(block, [*asked.values()])
-        report = part_of(run.report, block.number, rows.n_blocks)
-        for i, place in enumerate(places):
+        said, digests = dict[int, Observed](), digests_of(block, [*asked.values()])
+        for place, one in asked.items():
             with placed(place, len(teachers)):
-                seen[place] = asked[place].observe(block, digests, part_of(report, i, len(places)))
-        yield block.rows, [seen[follower.place] for follower in followers]
+                said[place] = one.observe(block, digests, tell)
+        yield block.rows, said

@@ -110,10 +110,11 @@ class TeacherCheck:
                 f"could not be checked: it answered fewer than {MIN_ROWS} labelled rows that can be held "
                 "out (for which a class needs two)"
             )
-        why = f"knows more about {self.n_rows} held-out labels than the other labels do"
         if not self.knows_more:
             why = f"knows no more about {self.n_rows} held-out labels than the other labels do"
-        elif not self.used:
+        elif self.used:
+            why = f"knows more about {self.n_rows} held-out labels than the other labels do"
+        else:
             why = f"made a student no better on {self.n_rows} held-out rows, though it knows more"
         return (
             f"{why}: {self.gain:+.2f} +- {self.error:.2f} nats per row, {self.accuracy:.0%} right instead of "
@@ -153,7 +154,7 @@ class Folds:
         # with many rows, those that are never held out are not needed to learn from either
         learnt = labelled if len(labelled) <= MAX_ROWS else np.flatnonzero(fold >= 0)
         rows = np.concatenate([learnt, random.permutation(unlabelled)[:MAX_ROWS]])
-        table = _as_table(take_rows(task.learnt_rows, rows))
+        table = _as_table(take_rows(task.learnt, rows))
         # without a table, labels tell their shares and no more
         log_proba = np.tile(np.log(task.shares() / task.shares().max()), (len(rows), 1))
         if table is not None:
@@ -163,23 +164,22 @@ class Folds:
 
 
 def check_teacher(
-    signal: TeacherSignal, task: Task, folds: Folds, weights: Sequence[float], labelled_share: float
+    signal: TeacherSignal, folds: Folds, weights: Sequence[float], labelled_share: float
 ) -> TeacherCheck:
     """Judge a teacher on held-out labels, and choose its weight.
 
     Parameters
     ----------
     signal : TeacherSignal
-    task : Task
     folds : Folds
     weights : sequence of float
         The teacher weights to choose from, besides 0; ascending.
     labelled_share : float
         The part of its weight that a teacher has on labelled rows.
     """
-    plans = plans_by_fold(signal, task, folds.fold)
+    plans = plans_by_fold(signal, folds.fold)
     labels = signal.student_labels(out_of_fold_labels(signal, folds.fold, plans)[folds.rows])
-    codes = task.codes[folds.rows]
+    codes = signal.task.codes[folds.rows]
     check = compare_labels(signal.teacher.name, labels, codes, folds.labels_only_log_proba)
     if not check.knows_more:
         return check
@@ -188,7 +188,7 @@ def check_teacher(
     held_out = ~np.isnan(labels[:, 0])
     log_p, truth = folds.labels_only_log_proba[held_out], codes[held_out]
     students = [
-        student_log_proba(signal, task, folds, plans, weight, labelled_share)[held_out] for weight in weights
+        student_log_proba(signal, folds, plans, weight, labelled_share)[held_out] for weight in weights
     ]
     best, added = choose_weight(log_p, students, truth)
     return replace(check, reliability=0.0 if best is None else weights[best] / weights[-1], added=added)
@@ -267,7 +267,6 @@ def compare_labels(
 
 def student_log_proba(
     signal: TeacherSignal,
-    task: Task,
     folds: Folds,
     plans: Mapping[int, Floats],
     weight: float,
@@ -280,9 +279,8 @@ def student_log_proba(
     """
     if folds.table is None:
         raise ValueError("The stand-in of a student needs a table.")
-    codes, fold = task.codes[folds.rows], folds.fold[folds.rows]
-    logits = signal.observed.logits[folds.rows]
-    labelled = codes >= 0
+    codes, fold = signal.task.codes[folds.rows], folds.fold[folds.rows]
+    logits, labelled = signal.observed.logits[folds.rows], codes >= 0
     counts = signal.label_weight(weight) * np.where(labelled, labelled_share, 1.0)[:, None]
 
     def soft_labels(held_out: int) -> Floats:
@@ -293,7 +291,7 @@ def student_log_proba(
         return np.asarray(labels / labels.sum(axis=1).max())
 
     known = np.where(np.isin(fold, list(plans)), fold, -1)
-    return _predict(folds.table, codes, len(task.classes), known, soft_labels)
+    return _predict(folds.table, codes, len(signal.task.classes), known, soft_labels)
 
 
 def _predict(
@@ -330,24 +328,22 @@ def score_weights(scores: ArrayLike, sharpness: float) -> Floats:
     values = np.asarray(scores, dtype=np.float64)
     weights = np.zeros(len(values))
     known = ~np.isnan(values)
-    if not known.any():
-        return weights
-    mean, spread = column_moments(values[known, None])
-    standard = (values[known] - mean) / (spread if spread > 0 else 1.0)
-    weights[known] = softmax(sharpness * standard)
+    if known.any():
+        mean, spread = column_moments(values[known, None])
+        weights[known] = softmax(sharpness * (values[known] - mean) / (spread if spread > 0 else 1.0))
     return weights
 
 
 def _as_table(X: Any) -> NDArray[np.float32] | None:
     """Return X as a table of finite floats with at most `MAX_COLUMNS` columns; None if X is not a table."""
+    sparse = issparse(X)
     try:
-        rows: Any = X.tocsr().astype(np.float32) if issparse(X) else np.asarray(X, dtype=np.float32)
+        rows: Any = X.tocsr().astype(np.float32) if sparse else np.asarray(X, dtype=np.float32)
     except (TypeError, ValueError):
         return None
-    if not issparse(rows):
-        rows = rows.reshape(len(rows), -1)
-    if 0 in rows.shape or not np.isfinite(rows.data if issparse(rows) else rows).all():
+    rows = rows if sparse else rows.reshape(len(rows), -1)
+    if 0 in rows.shape or not np.isfinite(rows.data if sparse else rows).all():
         return None
     if rows.shape[1] > MAX_COLUMNS:
         return sketch_columns(rows, MAX_COLUMNS)
-    return np.asarray(rows.toarray() if issparse(rows) else rows)
+    return np.asarray(rows.toarray() if sparse else rows)

@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from consilience._validation import check_cost, check_sharpness, take_rows
+from consilience._validation import check_cost, check_epsilon, take_rows
 from consilience.distil.losses import Loss
 from consilience.exceptions import TeacherError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.linear_model import sharpen
 from consilience.kernels.transport.centres import centre_distances, class_means
-from consilience.kernels.transport.sinkhorn import automatic_epsilon
 from consilience.teachers import Observed, Teacher
 from consilience.transport.centres import class_points, cost_by_name
 from consilience.transport.costs import Constant, Embedding, Random, Superclass
@@ -44,19 +43,14 @@ class Task:
     classes : (K,) array
     codes : (n,) array of int
         The position of each label among the classes; -1 for rows without a label.
-    student_rows : rows
-        The rows as the student sees them, if not as they are.
+    learnt : rows
+        The same rows as the student sees them.
     """
 
     X: Any
     classes: NDArray[Any]
     codes: NDArray[np.intp]
-    student_rows: Any = None
-
-    @property
-    def learnt_rows(self) -> Any:
-        """The rows that the student learns from."""
-        return self.X if self.student_rows is None else self.student_rows
+    learnt: Any
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
@@ -78,27 +72,29 @@ class TeacherSignal:
     teacher : Teacher
     observed : Observed
         Logits (n, m) and embeddings (n, d) of the rows of the task.
+    task : Task
+    loss : Loss
+    costs : callable
+        From some of the rows (n,) to the costs (m, K) that their labels give.
+    normalize : bool
+        Whether centres are compared at unit length.
     cost : (m, K) array
         M of SCTD, eq. (7), from all labelled rows that the teacher answered.
+    epsilon : float
     shift : (K,) array
         What is subtracted from each column of the cost, so that transported labels have the class shares of
         the task; zeros with ``match_shares=False``.
-    epsilon : float
-    costs : callable
-        From some of the l labelled rows (l,) to the costs (m, K) that these give.
-    normalize : bool
-        Whether centres are compared at unit length.
-    loss : Loss
     """
 
     teacher: Teacher
     observed: Observed
-    cost: Floats
-    shift: Floats
-    epsilon: float
+    task: Task
+    loss: Any
     costs: Costs
     normalize: bool
-    loss: Any
+    cost: Floats
+    epsilon: float
+    shift: Floats
 
     @property
     def temperature(self) -> float:
@@ -160,37 +156,34 @@ def make_signal(
     seed : int
         Of a `Random` cost.
     """
-    proba, answered = _labelled_proba(observed, task, float(loss.temperature))
+    answered = _answered(observed, task)
     if not answered.any():
         raise TeacherError(teacher.name, "abstains on every labelled row; there is nothing to learn from it.")
     costs = _costs(teacher, observed, task, cost, seed)
     M = costs(answered)
-    epsilon = automatic_epsilon(M) if isinstance(loss.epsilon, str) else float(loss.epsilon)
-    check_sharpness(epsilon, M)
-    shift = _shift(proba[answered], task, M, epsilon, loss)
+    epsilon = check_epsilon(loss.epsilon, M)
+    shift = _shift(observed, task, loss, answered, M, epsilon)
     normalize = bool(getattr(cost, "normalize", True))
-    return TeacherSignal(teacher, observed, M, shift, epsilon, costs, normalize, loss)
+    return TeacherSignal(teacher, observed, task, loss, costs, normalize, M, epsilon, shift)
 
 
-def plans_by_fold(signal: TeacherSignal, task: Task, fold: NDArray[np.intp]) -> dict[int, Floats]:
+def plans_by_fold(signal: TeacherSignal, fold: NDArray[np.intp]) -> dict[int, Floats]:
     """Return the plan (m, K) of each fold, made with the labels of all other rows.
 
     Parameters
     ----------
     signal : TeacherSignal
-    task : Task
     fold : (n,) array of int
         The fold in which a row is held out; -1 for rows that never are.
     """
-    fold = fold[task.labelled]
-    proba, answered = _labelled_proba(signal.observed, task, signal.temperature)
-    plans = {}
-    for held_out in np.unique(fold[answered & (fold >= 0)]):
+    observed, task, epsilon, plans = signal.observed, signal.task, signal.epsilon, dict[int, Floats]()
+    answered = _answered(observed, task)
+    for held_out in np.unique(fold[answered & (fold >= 0)]).tolist():
         others = answered & (fold != held_out)
         if others.any():
             cost = signal.costs(others)
-            shift = _shift(proba[others], task, cost, signal.epsilon, signal.loss)
-            plans[int(held_out)] = conditional_plan(cost, signal.epsilon, shift)
+            shift = _shift(observed, task, signal.loss, others, cost, epsilon)
+            plans[held_out] = conditional_plan(cost, epsilon, shift)
     return plans
 
 
@@ -206,20 +199,23 @@ def out_of_fold_labels(signal: TeacherSignal, fold: NDArray[np.intp], plans: Map
     return labels
 
 
-def _labelled_proba(observed: Observed, task: Task, temperature: float) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the probabilities (l, m) of the labelled rows, and which of them the teacher answered (l,)."""
-    proba = np.asarray(softmax(observed.logits[task.labelled] / temperature, axis=1))
-    return proba, ~np.isnan(proba[:, 0])
+def _answered(observed: Observed, task: Task) -> NDArray[np.bool_]:
+    """Return which labelled rows (n,) the teacher answered."""
+    return np.asarray(task.labelled & ~np.isnan(observed.logits[:, 0]))
 
 
-def _shift(proba: Floats, task: Task, cost: Floats, epsilon: float, loss: Loss) -> Floats:
+def _shift(
+    observed: Observed, task: Task, loss: Loss, rows: NDArray[np.bool_], cost: Floats, epsilon: float
+) -> Floats:
+    """Return the shift (K,) of costs that come from these rows."""
     if not loss.match_shares:
         return np.zeros(cost.shape[1])
+    proba = np.asarray(softmax(observed.logits[rows] / float(loss.temperature), axis=1))
     return class_share_shift(proba, task.shares(FURTHER_LABELS), cost, epsilon)
 
 
 def _costs(teacher: Teacher, observed: Observed, task: Task, cost: Any, seed: int) -> Costs:
-    """Return what gives M (m, K) of SCTD, eq. (7), from some of the labelled rows (l,)."""
+    """Return what gives M (m, K) of SCTD, eq. (7), from some of the labelled rows (n,)."""
     codes, K = task.codes[task.labelled], len(task.classes)
     if not isinstance(cost, Embedding | Random):
         named = isinstance(cost, Constant | Superclass)
@@ -228,11 +224,12 @@ def _costs(teacher: Teacher, observed: Observed, task: Task, cost: Any, seed: in
         return lambda rows: M
     X = take_rows(task.X, task.labelled)
     elsewhere = isinstance(cost, Embedding) and cost.other is not None
-    seen = None if elsewhere else observed.take(task.labelled)
-    centres, points = class_points(teacher, X, cost, seen, seed)
+    said = None if elsewhere else observed.take(task.labelled)
+    centres, points = class_points(teacher, X, cost, said, seed)
 
     def from_rows(rows: NDArray[np.bool_]) -> Floats:
-        means = class_means(points[rows], codes[rows], K)
+        seen = rows[task.labelled]
+        means = class_means(points[seen], codes[seen], K)
         missing = np.isnan(means).any(axis=1)
         if missing.any():  # no answer on any row of a class: nothing tells it apart from the others
             means[missing] = np.nanmean(means[~missing], axis=0)

@@ -224,7 +224,9 @@ def _read_header(file: IO[bytes], size: int) -> _Header:
         text = " ".join(str(error).split())[:100]
         raise ValueError(f"its header is damaged ({type(error).__name__}: {text})") from error
     if dtype.hasobject:
-        raise ValueError("it holds Python objects, which would have to be unpickled")
+        raise ValueError(
+            "it holds Python objects, which would have to be unpickled; save texts as fixed-width strings"
+        )
     header = _Header(shape, dtype, fortran, file.tell(), file.tell() + math.prod(shape) * dtype.itemsize)
     if any(length < 0 for length in shape):
         raise ValueError(f"its header has the shape {shape}")

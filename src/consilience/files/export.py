@@ -84,16 +84,12 @@ def sklearn_to_onnx(model: Any, X_example: Any) -> Any:
             worst = _difference(converted, list(feed.values()), expected)
         except Exception as error:  # skl2onnx and onnxruntime raise almost any type
             failures.append(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}")
-            continue
-        if worst <= TOLERANCE:
-            return converted
-        failures.append(f"its ONNX probabilities differ from its own by up to {worst:.2g}")
-    foreign = [type(part).__name__ for part in _foreign_parts(model)]
-    advice = (
-        f" {foreign[0]} needs onnxmltools: pip install onnxmltools."
-        if foreign and not installed("onnxmltools")
-        else ""
-    )
+        else:
+            if worst <= TOLERANCE:
+                return converted
+            failures.append(f"its ONNX probabilities differ from its own by up to {worst:.2g}")
+    missing = [type(part).__name__ for part in _foreign_parts(model) if not installed("onnxmltools")]
+    advice = f" {missing[0]} needs onnxmltools: pip install onnxmltools." if missing else ""
     raise InvalidInputError(
         f"{_describe(model)} cannot be exported to ONNX ({failures[0]}). {EXPORTABLE}{advice}"
     )
@@ -150,10 +146,6 @@ def finish(
     names = class_list(classes)
     table, where = np.asarray(names), np.asarray(columns, dtype=np.int64)
     graph = Graph(model)
-    if len(graph.outputs) != 1:
-        raise InvalidInputError(
-            f"The model has {len(graph.outputs)} outputs; expected one, the scores (n, k)."
-        )
     dtype = getattr(rows, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind in "biu" and len(graph.inputs) == 1:
         graph.set_inputs([dtype])
@@ -193,11 +185,6 @@ def write_model(model: Any, path: str | os.PathLike[str]) -> None:
         The file. Its folder must exist.
     """
     onnx = require("onnx", extra="onnx", purpose=PURPOSE)
-    for tensor in model.graph.initializer:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            raise InvalidInputError(
-                f"The model stores {tensor.name!r} in another file; export it as one file."
-            )
     if model.ByteSize() >= 2**31:
         raise InvalidInputError("The model is 2 GB or larger, too large for one ONNX file.")
     onnx.checker.check_model(model)
@@ -282,8 +269,6 @@ def _convert(
         )
     graph = Graph(converted)
     known = {value.name: value for value in graph.inputs}
-    if not known.keys() <= feed.keys():
-        raise InvalidInputError(f"skl2onnx made the inputs {sorted(known)} of {sorted(feed)}.")
     # it leaves out columns that a model does not use
     graph.inputs[:] = [
         known.get(name) or graph.value(name, one.dtype, ["n", 1]) for name, one in feed.items()
@@ -301,9 +286,7 @@ def _cast_before_trees(graph: Graph) -> None:
     """Round the input of trees to float, as scikit-learn does. A double could fall on the other side."""
     for node in list(graph.nodes):
         if node.op_type.startswith("TreeEnsemble") and "nodes_values_as_tensor" not in node.attributes:
-            graph.place = node
             node.replace_input_with(0, graph.cast(node.inputs[0], np.float32))
-    graph.place = None
 
 
 def _tensor_type(values: NDArray[Any], kind: type[np.floating[Any]] | None) -> Any:
@@ -367,12 +350,9 @@ class _HistContainer:
 
     def add_node(self, kind: str, inputs: Any, outputs: Any, **attributes: Any) -> None:
         onnx = require("onnx", extra="onnx", purpose=PURPOSE)
-        mended: dict[str, Any] = {}
-        for name, value in attributes.items():
+        for name, value in list(attributes.items()):
             if isinstance(value, np.ndarray) and value.dtype == np.float64:
-                mended[f"{name}_as_tensor"] = onnx.numpy_helper.from_array(value, name)
+                attributes[f"{name}_as_tensor"] = onnx.numpy_helper.from_array(attributes.pop(name), name)
             elif isinstance(value, list) and value and not isinstance(value[0], str):
-                mended[name] = [int(entry) for entry in value]
-            else:
-                mended[name] = value
-        self._container.add_node(kind, inputs, outputs, **mended)
+                attributes[name] = [int(entry) for entry in value]
+        self._container.add_node(kind, inputs, outputs, **attributes)

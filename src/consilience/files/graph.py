@@ -33,7 +33,7 @@ FIRST_WEEKDAY = 3.0
 
 
 class Graph:
-    """A copy of a model to which nodes are added.
+    """A copy of a model to which nodes are added, in any order: they are sorted when it is written.
 
     Parameters
     ----------
@@ -44,9 +44,6 @@ class Graph:
     ----------
     inputs, outputs : list of onnx_ir.Value
     nodes : onnx_ir.Graph
-        All nodes, in order.
-    place : onnx_ir.Node or None
-        The node before which others are added; None for the end.
     """
 
     def __init__(self, model: Any) -> None:
@@ -55,15 +52,11 @@ class Graph:
         self._model = self._ir.from_proto(model)
         self.nodes = self._model.graph
         self.inputs, self.outputs = self.nodes.inputs, self.nodes.outputs
-        self.place: Any = None
 
     def node(self, kind: str, inputs: Sequence[Any], *, domain: str = "", **attributes: Any) -> Any:
         """Add a node, and return its value."""
         made = self._ir.node(kind, inputs, attributes, domain=domain)
-        if self.place is None:
-            self.nodes.append(made)
-        else:
-            self.nodes.insert_before(self.place, made)
+        self.nodes.append(made)
         return made.outputs[0]
 
     def constant(self, values: Any) -> Any:
@@ -91,43 +84,40 @@ class Graph:
 
     def set_inputs(self, dtypes: Sequence[np.dtype[Any]]) -> None:
         """Give the inputs other types, from which they are cast, and any number of rows."""
-        self.place = self.nodes[0]
         for i, (inside, dtype) in enumerate(zip(list(self.inputs), dtypes, strict=True)):
             self.inputs[i] = outside = self.value(inside.name, dtype, ["n", *list(inside.shape)[1:]])
             same = inside.dtype == outside.dtype
             inside.replace_all_uses_with(
                 outside if same else self.node("Cast", [outside], to=inside.dtype.value)
             )
-        self.place = None
 
     def finished(self, metadata: Mapping[str, str]) -> Any:
-        """Return the model with this metadata, without nodes that its outputs do not need."""
+        """Return the model with this metadata, without nodes that its outputs do not need.
+
+        Notes of exporters on nodes and values are removed: they hold source lines and paths.
+        """
         from onnx_ir.passes import common
 
-        common.RemoveUnusedNodesPass()(self._model)
-        common.NameFixPass()(self._model)
-        used = {node.domain for node in self.nodes} & {"ai.onnx.ml"}
-        others = {name: n for name, n in self._model.opset_imports.items() if name not in ("", "ai.onnx.ml")}
-        versions = {"": OPSET, **dict.fromkeys(used, ML_OPSET), **others}
+        self._model.opset_imports.update({"": OPSET, "ai.onnx.ml": ML_OPSET})
+        steps = (
+            common.RemoveUnusedNodesPass,
+            common.TopologicalSortPass,
+            common.NameFixPass,
+            common.RemoveUnusedOpsetsPass,
+        )
+        self._ir.passes.Sequential(*(step() for step in steps))(self._model)
         result = self._ir.to_proto(self._model)
-        strip_notes(result)
-        result.graph.name, result.ir_version = NAME, IR_VERSION
-        del result.opset_import[:]
-        result.opset_import.extend(self._onnx.helper.make_opsetid(*one) for one in versions.items())
+        graph = result.graph
+        for item in (*graph.node, *graph.input, *graph.output, *graph.initializer, graph, result):
+            item.ClearField("doc_string")
+            item.ClearField("metadata_props")
+        graph.ClearField("value_info")
+        graph.name, result.ir_version = NAME, IR_VERSION
         self._onnx.helper.set_model_props(result, dict(sorted(metadata.items())))
         return result
 
     def _type(self, dtype: DTypeLike) -> Any:
         return self._ir.DataType(self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-
-
-def strip_notes(model: Any) -> None:
-    """Remove the notes that exporters put on nodes and values, in place: they hold source lines and paths."""
-    graph = model.graph
-    for item in (*graph.node, *graph.input, *graph.output, *graph.initializer, graph, model):
-        item.ClearField("doc_string")
-        item.ClearField("metadata_props")
-    graph.ClearField("value_info")
 
 
 def label_dtype(table: NDArray[Any]) -> np.dtype[Any]:
@@ -204,7 +194,6 @@ def prepend_columns(
         The numbers that have a mark.
     """
     graph = Graph(model)
-    graph.place = graph.nodes[0]
     (matrix,) = graph.inputs
     graph.inputs[:] = [graph.value(one.name, one.dtype, ["n", one.width]) for one in columns]
     pairs = list(zip(graph.inputs, columns, strict=True))

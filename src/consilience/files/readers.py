@@ -29,7 +29,6 @@ from consilience.rows.rows import new_array
 from consilience.run import Run
 
 LABEL = "label"
-ENDINGS = (".csv", ".parquet", ".npy", ".npz", ".txt")
 
 Write = Callable[[NDArray[np.intp], NDArray[Any], Mapping[str, Any]], None]
 """Takes the position of each row's class (n,), probabilities (n, L), and columns to pass on."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
 from consilience.inspect.drawing import Block
 from consilience.inspect.matching import Matched, answered_twice, match_columns, spelling, warn_of_unused
-from consilience.inspect.page import as_html, as_lines, frame, plain, table
+from consilience.inspect.page import Column, Told, frame, plain, table
 from consilience.kernels.arrays import Floats, Ints
 from consilience.labels import LabelSpace
 from consilience.rows import as_rows
@@ -95,8 +94,8 @@ class SameName:
     rows: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class AliasSuggestions:
+@dataclass(frozen=True, repr=False)
+class AliasSuggestions(Told):
     """What `consilience.suggest_aliases` found. Nothing of it is applied: ``Unifier(aliases=found.aliases)``.
 
     Attributes
@@ -156,54 +155,36 @@ class AliasSuggestions:
         def rows(pair: SameClass | SameName) -> str:
             return shorten(pair.rows if places is None else [places[row] for row in pair.rows])
 
-        agreement = ("agreement", "number")
-        classes = [
-            [
-                pair.alias,
-                shorten(pair.alias_teachers, MOST_NAMES),
-                pair.name,
-                shorten(pair.name_teachers, MOST_NAMES),
-                round(pair.agreement, 2),
-                pair.spelling and round(pair.spelling, 2),
-                rows(pair),
-                "" if pair.expressible else "rename first",
-            ]
-            for pair in self.same_class
+        def several(names: Sequence[str]) -> str:
+            return shorten(names, MOST_NAMES)
+
+        same, two = self.same_class, self.same_name
+        classes: list[Column] = [
+            ("alias", "name", [pair.alias for pair in same]),
+            ("of", "name", [several(pair.alias_teachers) for pair in same]),
+            ("is likely", "name", [pair.name for pair in same]),
+            ("of", "name", [several(pair.name_teachers) for pair in same]),
+            ("agreement", "number", [round(pair.agreement, 2) for pair in same]),
+            ("spelling", "number", [pair.spelling and round(pair.spelling, 2) for pair in same]),
+            ("rows", "text", [rows(pair) for pair in same]),
+            ("", "text", ["" if pair.expressible else "rename first" for pair in same]),
         ]
-        heads = [("alias", "name"), ("of", "name"), ("is likely", "name"), ("of", "name"), agreement]
-        names = [
-            [
-                pair.name,
-                shorten(pair.teachers, MOST_NAMES),
-                shorten(pair.other_teachers, MOST_NAMES),
-                round(pair.agreement, 2),
-                rows(pair),
-            ]
-            for pair in self.same_name
+        names: list[Column] = [
+            ("name", "name", [pair.name for pair in two]),
+            ("of", "name", [several(pair.teachers) for pair in two]),
+            ("is likely not that of", "name", [several(pair.other_teachers) for pair in two]),
+            ("agreement", "number", [round(pair.agreement, 2) for pair in two]),
+            ("rows", "text", [rows(pair) for pair in two]),
         ]
         likely = "Names that are likely"
-        own = [
-            ("name", "name"),
-            ("of", "name"),
-            ("is likely not that of", "name"),
-            agreement,
-            ("rows", "text"),
-        ]
-        heads += [("spelling", "number"), ("rows", "text"), ("", "text")]
-        both = [table(f"{likely} one class", heads, classes), table(f"{likely} two classes", own, names)]
+        both = table(f"{likely} one class", classes), table(f"{likely} two classes", names)
         return [one for one in both if one["rows"]]
 
-    def __repr__(self) -> str:
-        return "\n".join([self._title(), *(f"  {line}" for one in self.tables() for line in as_lines(one))])
-
-    def _repr_html_(self) -> str:
-        return f"<p>{html.escape(self._title())}</p>" + "".join(map(as_html, self.tables()))
-
-    def _title(self) -> str:
+    def told(self) -> list[str | Block]:
+        """Return how many there are, and the tables."""
         pairs, names = counted(len(self.same_class), "pair"), counted(len(self.same_name), "name")
-        return (
-            f"{pairs} of names likely one class, {names} likely two classes ({counted(self.n_rows, 'row')})"
-        )
+        rows = counted(self.n_rows, "row")
+        return [f"{pairs} of names likely one class, {names} likely two classes ({rows})", *self.tables()]
 
 
 def suggest_aliases(

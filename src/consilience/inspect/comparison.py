@@ -20,8 +20,9 @@ from consilience._validation import as_random_state, check_choice, check_count, 
 from consilience._words import counted, percent
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError
 from consilience.inspect.drawing import Block
-from consilience.inspect.evaluate import ask, read_truth, wilson
-from consilience.inspect.page import as_lines, frame, plain, table
+from consilience.inspect.evaluate import ask, read_truth, unknown_classes
+from consilience.inspect.page import Told, columns_of, frame, plain, table
+from consilience.inspect.scores import wilson
 from consilience.kernels.arrays import Floats
 from consilience.labels import LabelSpace, check_packed_logits
 from consilience.methods import Method, as_method
@@ -87,8 +88,8 @@ class Configuration:
         return ", ".join([self.method, *(note for note, holds in notes.items() if holds)])
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Told):
     """Settings of a `Unifier`, best first.
 
     Attributes
@@ -170,27 +171,27 @@ class Comparison:
 
     def to_frame(self) -> Any:
         """Return a pandas data frame with one row for each configuration."""
-        ends = [dict(zip(("low", "high"), row.interval, strict=True)) for row in self.rows]
-        return frame(
-            {"name": row.name, **asdict(row), **both} for row, both in zip(self.rows, ends, strict=True)
-        ).drop(columns="interval")
+        records = [
+            {"name": row.name, **asdict(row), "low": row.interval[0], "high": row.interval[1]}
+            for row in self.rows
+        ]
+        return frame(records).drop(columns="interval")
 
     def table(self) -> Block:
         """Return all settings as a table; a star marks those in use."""
-        measured = [("accuracy", "percent"), ("interval", "text")] if self.n_labels else []
-        figures = ("support", "agreement", "coverage")
-        heads = [("", "text"), ("settings", "text"), *measured, *((name, "percent") for name in figures)]
-        cells = [
-            ["*" if row.name == self.current else "", row.name]
-            + ([row.accuracy, " to ".join(filter(None, map(percent, row.interval)))] if measured else [])
-            + [getattr(row, name) for name in figures]
-            + ["failed" if row.error is not None else f"{row.seconds:.1f}"]
-            for row in self.rows
+        rows, figures = self.rows, ("support", "agreement", "coverage")
+        ends = [" to ".join(filter(None, map(percent, row.interval))) for row in rows]
+        measured = [*columns_of(rows, ("accuracy", "percent", "accuracy")), ("interval", "text", ends)]
+        columns = [
+            ("", "text", ["*" if row.name == self.current else "" for row in rows]),
+            *columns_of(rows, ("settings", "text", "name")),
+            *(measured if self.n_labels else []),
+            *columns_of(rows, *((name, "percent", name) for name in figures)),
+            ("seconds", "place", ["failed" if row.error else f"{row.seconds:.1f}" for row in rows]),
         ]
         over = f"{counted(self.n_rows, 'row')} of {counted(self.n_classes, 'class')}"
-        title = f"{counted(len(self.rows), 'way')} to unify by {self.criterion}, best first ({over})"
-        marked = [i for i, row in enumerate(self.rows) if row is self.recommended]
-        return table(title, [*heads, ("seconds", "place")], cells, marked=marked)
+        title = f"{counted(len(rows), 'way')} to unify by {self.criterion}, best first ({over})"
+        return table(title, columns, marked=[rows.index(self.recommended)])
 
     def notes(self) -> list[str]:
         """Return what to know about the table, and what to do."""
@@ -203,9 +204,10 @@ class Comparison:
             self.recommendation,
         ]
 
-    def __repr__(self) -> str:
-        shown = self.table()
-        return "\n".join([shown["caption"], "", *as_lines(shown), "", *self.notes()])
+    def told(self) -> list[str | Block]:
+        """Return the table with its caption, and the notes."""
+        found = self.table()
+        return [found["caption"], found, "\n".join(self.notes())]
 
 
 Settings = tuple[Method, Any, bool]
@@ -280,7 +282,7 @@ def compare(
     if answered.sum() < 4:
         raise InvalidInputError("Teachers answer on fewer than 4 rows of X; comparing needs more.")
     rows, packed = np.flatnonzero(used)[answered], packed[answered]
-    X, truth = take_rows(X, rows), truth.of(rows)
+    X, truth = take_rows(X, rows), truth._replace(codes=truth.codes[rows])
     balanced = not space.identical if unified.balance == "auto" else unified.balance
     own = bool(getattr(unified.student, "self_label", False))
     current: Settings = (unified.resolved("method"), balanced, own)
@@ -292,10 +294,11 @@ def compare(
     decided = np.array([one for one, _, _ in tried])
     agreement, coverage = agreements(decided, packed, space), coverages(decided, space.n_classes)
     known, found = truth.known, []
+    total = int(known.sum())
     for place, ((method, balanced, own), (guesses, seconds, error)) in enumerate(
         zip(settings, tried, strict=True)
     ):
-        right, total = int((guesses[known] == truth.codes).sum()), len(truth.codes)
+        right = int((guesses == truth.codes)[known].sum())
         measured = error is None and total > 0
         found.append(
             Configuration(
@@ -312,14 +315,15 @@ def compare(
                 error,
             )
         )
-    criterion: Any = "accuracy" if known.any() else "support"
+    criterion: Any = "accuracy" if total else "support"
     order = sorted(
         found, key=lambda row: (row.error is not None, -np.nan_to_num(getattr(row, criterion), nan=-1.0))
     )
     shown = "the default" if learner is None else learner
     name = shown if isinstance(shown, str) else type(shown).__name__
-    sizes = len(rows), len(truth.codes), space.n_classes, len(space.components())
-    return Comparison(tuple(order), criterion, found[0].name, name, *sizes, (*told, *truth.remarks))
+    sizes = len(rows), total, space.n_classes, len(space.components())
+    remarks = *told, *unknown_classes(truth, space)
+    return Comparison(tuple(order), criterion, found[0].name, name, *sizes, remarks)
 
 
 def _grid(*choices: Sequence[Any]) -> list[Settings]:

@@ -1,21 +1,14 @@
-"""Evaluate a classifier on labelled rows: ask it, its teachers and a student of the labels, and count.
-
-scikit-learn has most of the figures, and the tests compare with it. Here they share one pass over the rows:
-its functions sort the labels anew for every metric, and its log-loss makes an array (n, L) of zeros and ones.
-"""
+"""Evaluate a classifier on labelled rows: ask it, its teachers and a student of the labels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
-from scipy.stats import binomtest
 from sklearn.base import clone
-from sklearn.metrics import accuracy_score
 
 from consilience._validation import (
     as_random_state,
@@ -23,92 +16,35 @@ from consilience._validation import (
     check_count,
     check_fitted,
     check_number,
+    check_weights,
     n_rows,
     take_rows,
 )
-from consilience._words import counted, percent, shorten
+from consilience._words import counted, shorten
 from consilience.exceptions import CoverageWarning, InvalidInputError, TeacherError, shown, warn
-from consilience.inspect.evaluation import ClassScores, Compared, Evaluation, Scores
-from consilience.inspect.tally import Answers, Tally, beside_teachers
-from consilience.kernels.arrays import Floats
+from consilience.inspect.evaluation import ClassScores, Compared, Evaluation
+from consilience.inspect.scores import Answers, Scores, Side, beside_teachers, recalls, shares
+from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.held_out import held_out_folds
 from consilience.labels import LabelSpace, check_packed_logits
+from consilience.labels.reader import LabelCodes
 from consilience.rows import as_rows
 from consilience.run import Run, part_of, resolve_run
 from consilience.scoring import observe
 from consilience.teachers import Teacher
 
-Codes = NDArray[np.intp]
 Alone = tuple[Answers, NDArray[np.bool_], int]
 """What a student of the labels alone says, of which of the rows (n,), and how many folds it took."""
 MOST_LABELS = 5000  # up to which labels_only="auto" lets a student learn the labels alone
 LOST, LOST_ROWS = 0.1, 5  # a class is nearly lost if a smaller share of at least so many rows is found
 
 
-@dataclass(frozen=True)
-class Truth:
-    """The true classes of some rows. A class that nobody knows has a position, too, which no guess has.
-
-    Attributes
-    ----------
-    labels : (n,) array of int
-        The position of each label in `names`; -1 without one.
-    names : tuple
-        The classes of the label space, and then those that nobody knows.
-    n_classes : int
-        The classes of the label space, L.
-    """
-
-    labels: Codes
-    names: tuple[Any, ...]
-    n_classes: int
-
-    @property
-    def known(self) -> NDArray[np.bool_]:
-        """Which rows (n,) have a label."""
-        return self.labels >= 0
-
-    @property
-    def codes(self) -> Codes:
-        """The labels (k,) of the rows that have one."""
-        return self.labels[self.known]
-
-    @property
-    def remarks(self) -> list[str]:
-        """A sentence about the classes that nobody knows, if there are any; those with most rows first."""
-        counts = np.bincount(self.labels[self.labels >= self.n_classes], minlength=len(self.names))
-        if not counts.any():
-            return []
-        order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)].tolist()
-        listed = shorten([f"{shown(self.names[i])} ({counted(int(counts[i]), 'row')})" for i in order], 5)
-        return [f"{counted(len(order), 'class')} that nobody knows, whose rows count as errors: {listed}."]
-
-    def of(self, rows: Codes) -> Truth:
-        """Return the labels of some rows."""
-        return replace(self, labels=self.labels[rows])
-
-    def accuracy(self, guesses: Codes, sample_weight: ArrayLike | None = None) -> float:
-        """Return the weighted share of labelled rows that are guessed (n,) rightly."""
-        try:
-            weights = np.asarray(1.0 if sample_weight is None else sample_weight, dtype=np.float64)
-        except Exception as error:  # what is no array can raise anything
-            raise InvalidInputError("sample_weight must be numbers, one for each row of X.") from error
-        shape = self.labels.shape if sample_weight is not None else ()
-        if weights.shape != shape or not np.isfinite(weights).all() or (weights < 0).any():
-            raise InvalidInputError(
-                f"sample_weight has shape {weights.shape}; expected {shape}: a finite number of at least 0 "
-                "for each row of X."
-            )
-        weights = np.broadcast_to(weights, self.labels.shape)[self.known]
-        if not weights.any():
-            raise InvalidInputError("sample_weight is 0 for every row with a label; give some rows a weight.")
-        return float(accuracy_score(self.codes, guesses[self.known], sample_weight=weights))
-
-
 def read_truth(
     y: Any, rows: int, space: LabelSpace, *, where: str = "y", at_least: int = 1, some_known: bool = False
-) -> Truth:
+) -> LabelCodes:
     """Read labels to compare with. They may be aliases, or classes that nobody knows.
+
+    Classes that nobody knows follow those of the space, so no guess has their position.
 
     Parameters
     ----------
@@ -124,45 +60,23 @@ def read_truth(
     some_known : bool
         Whether to refuse labels if the space knows none of them: they are meant for something else.
     """
-    found = space.read(y, rows, where=where, at_least=at_least)
+    found: LabelCodes = space.read(y, rows, where=where, at_least=at_least)
     if some_known and found.known.any() and found.codes[found.known].min() >= space.n_classes:
         # raises, and says what was expected; not of y itself, which may be an iterator
         space.encode([found.classes[code] if code >= 0 else None for code in found.codes], where)
-    return Truth(found.codes, tuple(found.classes.tolist()), space.n_classes)
+    return found
 
 
-def scores_of(tally: Tally, confidence: float) -> Scores:
-    """Return the scores of at least one row, by its sums; `confidence` is that of the interval."""
-    n_rows, n_right = int(tally.occurs.sum()), int(tally.hits.sum())
-    return Scores(
-        n_rows,
-        n_right / n_rows,
-        wilson(n_right, n_rows, confidence),
-        float(np.nanmean(shares_of(tally.hits, tally.occurs))),
-        -tally.log_likelihood / n_rows,
-        float(np.abs(tally.gaps).sum() / n_rows),
-    )
-
-
-def wilson(n_right: int, n_rows: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return Wilson's interval of an accuracy."""
-    ends = binomtest(n_right, n_rows).proportion_ci(confidence, "wilson")
-    return float(ends.low), float(ends.high)
-
-
-def shares_of(hits: Codes, counts: Codes) -> Floats:
-    """Return the share (L,) of each class's rows that are right; NaN without rows."""
-    return np.asarray(np.divide(hits, counts, out=np.full(len(counts), np.nan), where=counts > 0))
-
-
-def confusion_matrix(truth: Codes, decided: Codes, n_classes: int) -> Codes:
-    """Return how many rows of each class (its row) are taken for each class (its column).
-
-    Rows of unknown classes, from `n_classes` on, are left out.
-    """
-    ours = truth < n_classes
-    cells = np.bincount(truth[ours] * n_classes + decided[ours], minlength=n_classes**2)
-    return cells.reshape(n_classes, n_classes)
+def unknown_classes(truth: LabelCodes, space: LabelSpace) -> list[str]:
+    """Return a sentence about the classes that nobody knows, those with most rows first; none without any."""
+    counts = np.bincount(truth.codes[truth.codes >= space.n_classes], minlength=len(truth.classes))
+    if not counts.any():
+        return []
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)].tolist()
+    names = truth.classes.tolist()
+    listed = [f"{shown(names[i])} ({counted(int(counts[i]), 'row')})" for i in order]
+    number = counted(len(order), "class")
+    return [f"{number} that nobody knows, whose rows count as errors: {shorten(listed, 5)}."]
 
 
 def score(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
@@ -181,8 +95,11 @@ def score(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = None) ->
     check_fitted(model, "classes_")
     rows, space = as_rows(X), space_of(model)
     truth = read_truth(y, len(rows), space)
+    weights = truth.known * check_weights("sample_weight", sample_weight, len(rows))
+    if not weights.any():
+        raise InvalidInputError("sample_weight is 0 for every row with a label; give some rows a weight.")
     guesses = space.encode(model.classes_)[model.predict_proba(rows.given).argmax(axis=1)]
-    return truth.accuracy(guesses, sample_weight)
+    return float(np.average(guesses == truth.codes, weights=weights))
 
 
 def space_of(model: Any) -> LabelSpace:
@@ -249,24 +166,25 @@ def evaluate(
     run, space = resolve_run(getattr(model, "run", None)), space_of(model)
     X = as_rows(X).all(run)
     packed = None if logits is None else check_packed_logits(logits, space, n_rows(X))
-    truth = read_truth(y, n_rows(X), space, some_known=True)
-    known, told = truth.known, truth.remarks
+    labels = read_truth(y, n_rows(X), space, some_known=True)
+    known, told = labels.known, unknown_classes(labels, space)
+    truth = labels.codes[known]
     if packed is not None:
         packed = packed[known]
     elif teachers and hasattr(model, "label_space_"):
         packed = ask(model.teachers_, space, X, known, run, told)
     X = X if known.all() else take_rows(X, known)
-    proba = np.zeros((len(truth.codes), space.n_classes))
+    proba = np.zeros((len(truth), space.n_classes))
     proba[:, space.encode(model.classes_)] = model.predict_proba(X)
     alone, wanted = None, labels_only if hasattr(model, "student") else False
-    if wanted == "auto" and len(truth.codes) > MOST_LABELS:
+    if wanted == "auto" and len(truth) > MOST_LABELS:
         told.append(
-            f"The student was not trained on the {len(truth.codes)} labels alone, which may take long: "
+            f"The student was not trained on the {len(truth)} labels alone, which may take long: "
             "labels_only=True does it."
         )
     elif wanted:
-        alone = learn_labels(model.student, model.random_state, X, truth.codes, space, n_folds, run, told)
-    return assess(proba, truth.codes, space, packed, alone, confidence, n_bins, told, int((~known).sum()))
+        alone = learn_labels(model.student, model.random_state, X, truth, space, n_folds, run, told)
+    return assess(proba, truth, space, packed, alone, confidence, n_bins, told, int((~known).sum()))
 
 
 def evaluate_teacher(
@@ -303,7 +221,8 @@ def evaluate_teacher(
     lists, names = [one.classes for one in everyone], [one.name for one in everyone]
     space = LabelSpace(lists, aliases, names=names, disconnected="ignore")
     labels = read_truth(y, n_rows(X), space, where=where, some_known=True)
-    truth, known, told = labels.codes, labels.known, labels.remarks
+    known, told = labels.known, unknown_classes(labels, space)
+    truth = labels.codes[known]
     packed = ask(everyone, space, X, known, run, told, first_must=True)
     X, own, answered = take_rows(X, known), space.block(0), ~np.isnan(packed[:, 0])
     if not answered.any():
@@ -364,7 +283,7 @@ def learn_labels(
     student: Any,
     random_state: Any,
     X: Any,
-    truth: Codes,
+    truth: Ints,
     space: LabelSpace,
     n_folds: int,
     run: Run,
@@ -398,7 +317,7 @@ def learn_labels(
 
 def assess(
     proba: Floats,
-    truth: Codes,
+    truth: Ints,
     space: LabelSpace,
     packed: Floats | None,
     alone: Alone | None = None,
@@ -419,48 +338,38 @@ def assess(
         Remarks.
     """
 
-    def measured(answers: Answers, truth: Codes) -> Scores:
-        return scores_of(Tally.of(answers, truth, n_classes, n_bins), confidence)
+    def measured(answers: Answers, truth: Ints) -> Scores:
+        return Scores.of(answers, truth, confidence, n_bins)
 
-    n_classes = space.n_classes
-    decided, *_ = answers = Answers.given(proba, truth)
-    confusion, scores = confusion_matrix(truth, decided, n_classes), measured(answers, truth)
-    compared: list[Compared] = []
-    sides: list[tuple[Tally, Tally]] = []
+    L, answers = space.n_classes, Answers.given(proba, truth)
+    scores, compared, sides = measured(answers, truth), list[Compared](), list[Side]()
     if packed is not None and not np.isnan(packed[:, space.offsets[:-1]]).all():
-        vote, sides = beside_teachers(packed, space, proba, truth, n_bins)
-        compared.append(Compared("vote", "vote", n_classes, measured(vote, truth), scores))
+        vote, sides = beside_teachers(packed, space, proba, truth)
+        compared.append(Compared("vote", "vote", L, measured(vote, truth), scores))
     if alone is not None:
-        learnt, held_out, n_folds = alone
-        same = Answers.given(proba[held_out], truth[held_out])
-        both = [measured(one, truth[held_out]) for one in (learnt, same)]
-        compared.append(Compared(f"labels alone ({n_folds} folds)", "labels only", n_classes, *both))
-    best, who = np.full(n_classes, np.nan), np.full(n_classes, -1)  # the best recall of a teacher, and whose
-    for i, (theirs, ours) in enumerate(sides):
-        if not theirs.occurs.any():
-            continue
-        own = space.columns[space.block(i)]
-        both = [scores_of(tally, confidence) for tally in (theirs, ours)]
-        compared.append(Compared(space.names[i], "teacher", len(own), *both))
-        found = shares_of(theirs.hits, theirs.occurs)
-        better = ~(found <= best[own]) & ~np.isnan(found)
-        best[own[better]], who[own[better]] = found[better], i
-    predicted = np.bincount(decided, minlength=n_classes)
+        learnt, rows, n_folds = alone
+        same = Answers.given(proba[rows], truth[rows])
+        both = [measured(one, truth[rows]) for one in (learnt, same)]
+        compared.append(Compared(f"labels alone ({n_folds} folds)", "labels only", L, *both))
+    found = np.full((space.n_teachers, L), np.nan)  # the share of each class's rows that a teacher finds
+    for i, side in enumerate(sides):
+        if len(side.truth):
+            own, both = space.columns[space.block(i)], [measured(one, side.truth) for one in side[1:]]
+            compared.append(Compared(space.names[i], "teacher", len(own), *both))
+            found[i, own] = recalls(side.teacher.decided, side.truth, len(own))
+    best = np.nan_to_num(found, nan=-1.0).argmax(axis=0)
+    ours = truth < L
+    cells = np.bincount(truth[ours] * L + answers.decided[ours], minlength=L**2)
+    confusion, predicted = cells.reshape(L, L), np.bincount(answers.decided, minlength=L)
     counts, right = confusion.sum(axis=1), confusion.diagonal()
     lost = (counts > 0) & ((predicted == 0) | ((counts >= LOST_ROWS) & (right < LOST * counts)))
-    figures = (counts, predicted, shares_of(right, predicted), shares_of(right, counts))
-    names = [space.names[i] if i >= 0 else None for i in who.tolist()]
-    columns = [*(column.tolist() for column in figures), names, best.tolist(), lost.tolist()]
+    names = [None if np.isnan(found[i, k]) else space.names[i] for k, i in enumerate(best)]
+    figures = counts, predicted, shares(right, predicted), shares(right, counts)
+    others = found[best, np.arange(L)].tolist(), lost.tolist()
+    columns = *(column.tolist() for column in figures), names, *others
     by_class = tuple(ClassScores(*row) for row in zip(space.classes.tolist(), *columns, strict=True))
-    words = [
-        f"{row.name} ({round(row.recall * row.n_rows)} of {counted(row.n_rows, 'row')} found"
-        + ("" if row.teacher is None else f"; {row.teacher} finds {percent(row.teacher_recall)}")
-        + ")"
-        for row in sorted(by_class, key=lambda row: -row.n_rows)
-        if row.lost
-    ]
-    warning = f"{counted(len(words), 'class')} nearly lost: {shorten(words, 5)}." if words else None
-    if warning is not None:
-        warn(CoverageWarning(warning))
-    measures = confusion, n_unlabelled, confidence, n_bins, tuple(told), warning
-    return Evaluation(scores, tuple(compared), by_class, *measures)
+    measures = confusion, n_unlabelled, confidence, n_bins, tuple(told)
+    evaluation = Evaluation(scores, tuple(compared), by_class, *measures)
+    if evaluation.warning is not None:
+        warn(CoverageWarning(evaluation.warning))
+    return evaluation

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._validation import check_choice
-from consilience._words import counted, percent
+from consilience._words import counted, percent, shorten
 from consilience.inspect.drawing import Block, dots, drawing
 from consilience.inspect.page import (
-    as_lines,
+    Told,
     check_report,
+    columns_of,
     facts,
     frame,
     page,
@@ -25,6 +26,7 @@ from consilience.inspect.page import (
     table,
     write_page,
 )
+from consilience.inspect.scores import Scores
 
 MOST_CONFUSED, MOST_CLASSES = 10, 30  # pairs of classes, and classes, that are printed
 FIGURES = {
@@ -33,34 +35,6 @@ FIGURES = {
     "log_loss": "number",
     "calibration_error": "percent",
 }
-
-
-@dataclass(frozen=True)
-class Scores:
-    """How good a classifier is on some rows.
-
-    Attributes
-    ----------
-    n_rows : int
-    accuracy : float
-        The share of rows that are right.
-    interval : (float, float)
-        Wilson's interval of the accuracy.
-    balanced_accuracy : float
-        The mean recall of the classes that occur.
-    log_loss : float
-        Minus the mean logarithm of the probability of the true class.
-    calibration_error : float
-        The expected calibration error: rows fall into bins of equal width by the probability of the class
-        decided for; in each bin, the mean of it is compared with the share of rows that are right.
-    """
-
-    n_rows: int
-    accuracy: float
-    interval: tuple[float, float]
-    balanced_accuracy: float
-    log_loss: float
-    calibration_error: float
 
 
 @dataclass(frozen=True)
@@ -124,8 +98,8 @@ class Confused:
     share: float  # of the rows of the true class
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Evaluation(Told):
     """How good a classifier is on labelled rows, also beside its teachers, their vote and the labels alone.
 
     Attributes
@@ -147,8 +121,6 @@ class Evaluation:
         Bins of the calibration error, of equal width.
     remarks : tuple of str
         What could not be measured, and classes that nobody knows.
-    warning : str or None
-        A sentence about the classes that got nearly lost, if there are any.
     """
 
     scores: Scores
@@ -159,12 +131,23 @@ class Evaluation:
     confidence: float
     n_bins: int
     remarks: tuple[str, ...]
-    warning: str | None = None
 
     @property
     def lost(self) -> tuple[Any, ...]:
         """Classes that got nearly lost: under 10 % of at least five rows are found, or it is never chosen."""
         return tuple(row.name for row in self.by_class if row.lost)
+
+    @property
+    def warning(self) -> str | None:
+        """A sentence about the classes that got nearly lost, if there are any."""
+        words = [
+            f"{row.name} ({round(row.recall * row.n_rows)} of {counted(row.n_rows, 'row')} found"
+            + ("" if row.teacher is None else f"; {row.teacher} finds {percent(row.teacher_recall)}")
+            + ")"
+            for row in sorted(self.by_class, key=lambda row: -row.n_rows)
+            if row.lost
+        ]
+        return f"{counted(len(words), 'class')} nearly lost: {shorten(words, 5)}." if words else None
 
     @property
     def confused(self) -> tuple[Confused, ...]:
@@ -268,53 +251,50 @@ class Evaluation:
 
     def beside_table(self) -> Block:
         """Return the table of all that is compared."""
-        heads = [("beside", "name"), ("rows", "count"), ("classes", "count")]
+        heads = [("beside", "name", "name"), ("rows", "count", "other.n_rows")]
+        heads.append(("classes", "count", "n_classes"))
         for name, form in FIGURES.items():
-            heads += [(name.removesuffix("_accuracy").replace("_", " "), form), ("model's", form)]
-        rows = [
-            [row.name, row.other.n_rows, row.n_classes]
-            + [getattr(side, name) for name in FIGURES for side in (row.other, row.model)]
-            for row in self.compared
-        ]
-        return table("All figures", heads, rows)
+            title = name.removesuffix("_accuracy").replace("_", " ")
+            heads += [(title, form, f"other.{name}"), ("model's", form, f"model.{name}")]
+        return table("All figures", columns_of(self.compared, *heads))
 
     def class_table(self) -> Block:
         """Return the table of classes, the worst first; those without rows come last."""
-        rows = sorted(plain(self.by_class), key=lambda row: (row["recall"] is None, row["recall"] or 0.0))
-        heads = {
-            "name": ("class", "name"),
-            "recall": ("recall", "bar"),
-            "precision": ("precision", "percent"),
-            "n_rows": ("rows", "count"),
-            "n_predicted": ("predicted", "count"),
-        }
-        if any(row["teacher"] is not None for row in rows):
-            heads |= {"teacher": ("best teacher", "name"), "teacher_recall": ("its recall", "percent")}
+        rows = sorted(self.by_class, key=lambda row: (row.n_rows == 0, row.recall))
+        columns = columns_of(
+            rows,
+            ("class", "name", "name"),
+            ("recall", "bar", "recall"),
+            ("precision", "percent", "precision"),
+            ("rows", "count", "n_rows"),
+            ("predicted", "count", "n_predicted"),
+        )
+        if any(row.teacher is not None for row in rows):
+            others = ("best teacher", "name", "teacher"), ("its recall", "percent", "teacher_recall")
+            columns += columns_of(rows, *others)
+        lost = [i for i, row in enumerate(rows) if row.lost]
         note = (
             "Marked classes are nearly lost: less than 10% of at least five rows are found, or none is "
             "predicted."
         )
-        return table(
-            "Classes",
-            list(heads.values()),
-            [[row[key] for key in heads] for row in rows],
-            note=note if self.lost else "",
-            marked=[i for i, row in enumerate(rows) if row["lost"]],
-        )
+        return table("Classes", columns, note=note if lost else "", marked=lost, printed=MOST_CLASSES)
 
     def confused_table(self) -> Block:
         """Return the table of pairs of classes that are confused most often."""
-        heads = [("class", "name"), ("taken for", "name"), ("rows", "count"), ("of the class", "bar")]
-        rows = [[pair.truth, pair.predicted, pair.n_rows, pair.share] for pair in self.confused]
-        return table("Confused most often", heads, rows[:MOST_CLASSES])
+        columns = columns_of(
+            self.confused[:MOST_CLASSES],
+            ("class", "name", "truth"),
+            ("taken for", "name", "predicted"),
+            ("rows", "count", "n_rows"),
+            ("of the class", "bar", "share"),
+        )
+        return table("Confused most often", columns, printed=MOST_CONFUSED)
 
-    def __repr__(self) -> str:
-        tables = [as_lines(self.beside_table()), as_lines(self.class_table(), MOST_CLASSES)]
-        if self.confused:
-            tables.append(as_lines(self.confused_table(), MOST_CONFUSED))
-        told = [f"{name}: {fact}" for name, fact in self.facts.items()]
-        lines = [*told, *(line for lines in tables for line in ["", *lines]), "", *self.remarks]
-        return "\n".join([*lines, self.warning] if self.warning else lines)
+    def told(self) -> list[str | Block]:
+        """Return the figures in words, the tables, and the remarks."""
+        figures = "\n".join(f"{name}: {fact}" for name, fact in self.facts.items())
+        tables = self.beside_table(), self.class_table(), self.confused_table()
+        return [figures, *tables, "\n".join([*self.remarks, *filter(None, [self.warning])])]
 
 
 def _flat(scores: Scores) -> dict[str, Any]:

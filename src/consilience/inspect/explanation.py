@@ -12,11 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from consilience._validation import as_numbers, check_choice, check_count, check_fitted, n_rows
-from consilience._words import aligned, counted, percent, visible
+from consilience._words import counted, percent, visible
 from consilience.exceptions import InvalidInputError
 from consilience.inspect.drawing import Block
 from consilience.inspect.evaluate import ask
-from consilience.inspect.page import as_lines, frame, plain, table
+from consilience.inspect.page import Told, columns_of, frame, plain, table
+from consilience.inspect.scores import conditioned
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import block_softmax, floor_blocks
 from consilience.labels import LabelSpace, check_packed_logits
@@ -28,6 +29,13 @@ from consilience.soft_labels.estimate import estimate_soft_labels
 MOST_PROBABLE = 3  # classes of a distribution that are printed
 MOST_ROWS = 15  # disagreements that are printed
 Kind = Literal["teachers", "student"]
+_WORST = np.dtype(
+    [
+        *(("severity", float), ("one", int), ("one_says", int), ("one_sure", float)),
+        *(("other", int), ("other_says", int), ("other_sure", float)),
+    ]
+)
+"""The worst disagreement about a row so far: who disagrees, what they say, and how sure they are."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +60,8 @@ class Said:
     proba: Mapping[Any, float]
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Told):
     """How the answer about one row comes about.
 
     Attributes
@@ -94,20 +102,22 @@ class Explanation:
         rows |= {"soft label": self.soft_label or {}, "student": self.proba}
         return frame(rows.values(), index=list(rows), columns=list(self.proba))
 
-    def __repr__(self) -> str:
+    def told(self) -> list[str | Block]:
+        """Return the decision, what each says, and the remarks."""
         lines = [
-            [one.teacher, _probable(one.proba) or "abstains", f"{one.temperature:.3g}", percent(one.weight)]
+            (one.teacher, _probable(one.proba) or "abstains", one.temperature, one.weight)
             for one in self.said
         ]
         if self.method:
-            shares = [f"{name} {percent(share)}" for name, share in (self.pool_weights or {}).items()]
-            how = f"{self.method}: {', '.join(shares)}" if shares else self.method
-            lines.append([f"soft label ({how})", _probable(self.soft_label or {}), "", ""])
-        lines.append(["student", _probable(self.proba), "", ""])
+            pooled = [f"{name} {percent(share)}" for name, share in (self.pool_weights or {}).items()]
+            how = ": ".join(filter(None, [self.method, ", ".join(pooled)]))
+            lines.append((f"soft label ({how})", _probable(self.soft_label or {}), np.nan, np.nan))
+        lines.append(("student", _probable(self.proba), np.nan, np.nan))
+        who, says, heat, weight = zip(*lines, strict=True)
+        columns = ("who", "text", who), ("says", "text", says), ("temperature", "number", heat)
+        found = table("What teachers and student say", [*columns, ("weight", "percent", weight)])
         head = f"The student decides for {visible(str(self.decision))}."
-        return "\n".join(
-            [head, "", *aligned(["who", "says", ">temperature", ">weight"], lines), *self.remarks]
-        )
+        return [head, found, "\n".join(self.remarks)]
 
 
 @dataclass(frozen=True)
@@ -151,8 +161,8 @@ class ClassPair:
     severity: float  # the sum over these rows
 
 
-@dataclass(frozen=True, eq=False)
-class Disagreements:
+@dataclass(frozen=True, eq=False, repr=False)
+class Disagreements(Told):
     """Where teachers contradict each other, or the student left them; worst first.
 
     Attributes
@@ -175,11 +185,6 @@ class Disagreements:
     n_left: int
     remarks: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything, ready for JSON."""
-        found: dict[str, Any] = plain(self)
-        return found
-
     def to_frame(self, of: Literal["rows", "pairs"] = "rows") -> Any:
         """Return a pandas data frame of rows, or of pairs of classes."""
         check_choice("of", of, ("rows", "pairs"))
@@ -188,35 +193,34 @@ class Disagreements:
 
     def row_table(self, caption: str, rows: Sequence[Disagreement] | None = None, note: str = "") -> Block:
         """Return rows as a table, by default all."""
-        heads = [("row", "place")]
-        for first in ("one", "another"):
-            heads += [(first, "name"), ("says", "name"), ("how sure", "percent")]
-        cells = [
-            [
-                row.row,
-                row.one,
-                row.one_says,
-                row.one_sure,
-                "the model" if row.kind == "student" else row.other,
-                row.other_says,
-                row.other_sure,
-            ]
-            for row in (self.rows if rows is None else rows)
+        rows = self.rows if rows is None else rows
+        others = ["the model" if row.kind == "student" else row.other for row in rows]
+        columns = [
+            *columns_of(
+                rows,
+                ("row", "place", "row"),
+                ("one", "name", "one"),
+                ("says", "name", "one_says"),
+                ("how sure", "percent", "one_sure"),
+            ),
+            ("another", "name", others),
+            *columns_of(rows, ("says", "name", "other_says"), ("how sure", "percent", "other_sure")),
         ]
-        return table(caption, heads, cells, note=note)
+        return table(caption, columns, note=note, printed=MOST_ROWS)
 
-    def __repr__(self) -> str:
+    def told(self) -> list[str | Block]:
+        """Return how many rows there are, the worst of them, pairs of classes, and the remarks."""
         head = (
             f"{counted(self.n_rows, 'row')}: teachers contradict each other on {self.n_contradicted}, "
             f"and the student leaves a teacher on {self.n_left}"
         )
-        heads = [("kind", "text"), ("classes", "text"), ("rows", "count"), ("severity", "number")]
-        cells = [
-            [one.kind, " / ".join(map(str, one.classes)), one.n_rows, one.severity] for one in self.pairs
+        columns = [
+            ("kind", "text", [one.kind for one in self.pairs]),
+            ("classes", "text", [" / ".join(map(str, one.classes)) for one in self.pairs]),
+            *columns_of(self.pairs, ("rows", "count", "n_rows"), ("severity", "number", "severity")),
         ]
-        tables = [self.row_table("rows"), table("pairs", heads, cells)]
-        lines = [line for one in tables if one["rows"] for line in ["", *as_lines(one, MOST_ROWS)]]
-        return "\n".join([head, *lines, *self.remarks])
+        pairs = table("Pairs of classes", columns, printed=MOST_ROWS)
+        return [head, self.row_table("Rows"), pairs, "\n".join(self.remarks)]
 
 
 def _listed(proba: Mapping[Any, float]) -> list[dict[str, Any]]:
@@ -355,92 +359,61 @@ def compare_decisions(
     and `places` (n,) where the rows are, if not in the order given.
     """
     _, shares = block_softmax(packed, space.offsets, 1.0)
-    n_teachers, decided = space.n_teachers, proba.argmax(axis=1)
-    blocks = [*(shares[:, space.block(i)] for i in range(n_teachers)), proba]
-    classes = [*(space.columns[space.block(i)] for i in range(n_teachers)), np.arange(space.n_classes)]
-    found: dict[Kind, list[Floats]] = {"teachers": [np.empty((8, 0))], "student": [np.empty((8, 0))]}
-    for i, j in combinations(range(n_teachers + 1), 2):
+    N, decided = space.n_teachers, proba.argmax(axis=1)
+    blocks = [*(shares[:, space.block(i)] for i in range(N)), proba]
+    classes = [*(space.columns[space.block(i)] for i in range(N)), np.arange(space.n_classes)]
+    worst: dict[Kind, NDArray[Any]] = {"teachers": np.zeros(len(proba), _WORST)}
+    worst["student"] = worst["teachers"].copy()
+    for i, j in combinations(range(N + 1), 2):
         shared, in_i, in_j = np.intersect1d(classes[i], classes[j], return_indices=True)
         answered = ~np.isnan(blocks[i][:, 0] + blocks[j][:, 0])
-        if j == n_teachers:  # the student left a teacher that knows what it decides for
+        if j == N:  # the student left a teacher that knows what it decides for
             answered &= np.isin(decided, shared)
         if len(shared) > 1:
-            where = np.flatnonzero(answered)
-            p, q = _given(blocks[i][np.ix_(where, in_i)]), _given(blocks[j][np.ix_(where, in_j)])
-            mass = proba[np.ix_(where, shared)].sum(axis=1)
-            found["student" if j == n_teachers else "teachers"].append(
-                _contradictions(where, (i, j), shared, p, q, mass)
-            )
-    rows, pairs, counts = list[Disagreement](), list[ClassPair](), list[int]()
-    places = np.arange(len(proba)) if places is None else places
-    for kind, parts in found.items():
-        worst = _worst(np.hstack(parts))
-        counts.append(worst.shape[1])
-        rows += _listed_rows(worst[:, :max_rows], kind, space, places)
-        pairs += _pairs(worst, kind, space)
-    rows.sort(key=lambda row: -row.severity)
-    pairs.sort(key=lambda pair: -pair.severity)
-    n_contradicted, n_left = counts
-    return Disagreements(
-        tuple(rows[:max_rows]), tuple(pairs), len(proba), n_contradicted, n_left, tuple(told)
+            rows = np.flatnonzero(answered)
+            p, q = (conditioned(blocks[k][np.ix_(rows, own)]) for k, own in ((i, in_i), (j, in_j)))
+            says, objects, sure, as_sure = p.argmax(axis=1), q.argmax(axis=1), p.max(axis=1), q.max(axis=1)
+            mass = proba[np.ix_(rows, shared)].sum(axis=1)
+            severity = np.where(says != objects, np.minimum(sure, as_sure) * mass, 0.0)
+            parts = np.broadcast_arrays(severity, i, shared[says], sure, j, shared[objects], as_sure)
+            found = worst["student" if j == N else "teachers"]
+            worse = severity > found["severity"][rows]
+            found[rows[worse]] = np.rec.fromarrays(parts, dtype=_WORST)[worse]
+    return _listed_disagreements(
+        worst, space, max_rows, np.arange(len(proba)) if places is None else places, tuple(told)
     )
 
 
-def _contradictions(
-    rows: NDArray[np.intp],
-    who: tuple[int, int],
-    shared: NDArray[np.intp],
-    p: Floats,
-    q: Floats,
-    mass: Floats,
-) -> Floats:
-    """Return disagreements (8, k): row, severity, who, what both say, and how sure they are.
-
-    `p` and `q` (k, c) are the probabilities of the `shared` classes (c,), `mass` (k,) the student's on them.
-    """
-    says, objects, sure, as_sure = p.argmax(axis=1), q.argmax(axis=1), p.max(axis=1), q.max(axis=1)
-    severity = np.where(says != objects, np.minimum(sure, as_sure) * mass, 0.0)
-    one, other = (np.full(len(rows), place) for place in who)
-    found = np.array([rows, severity, one, other, shared[says], shared[objects], sure, as_sure])
-    return found[:, severity > 0]
-
-
-def _worst(found: Floats) -> Floats:
-    """Return the worst disagreement of each row, the worst first."""
-    found = found[:, np.lexsort((found[0], -found[1]))]
-    return found[:, np.sort(np.unique(found[0], return_index=True)[1])]
-
-
-def _given(part: Floats) -> Floats:
-    """Return probabilities (k, c) given that the class is one of these."""
-    total = part.sum(axis=1, keepdims=True)
-    uniform = np.full(part.shape, 1.0 / part.shape[1])
-    return np.asarray(np.divide(part, total, out=uniform, where=total > 0))
-
-
-def _listed_rows(
-    worst: Floats, kind: Kind, space: LabelSpace, places: NDArray[np.intp]
-) -> list[Disagreement]:
+def _listed_disagreements(
+    worst: Mapping[Kind, NDArray[Any]],
+    space: LabelSpace,
+    max_rows: int,
+    places: NDArray[np.intp],
+    remarks: tuple[str, ...],
+) -> Disagreements:
+    """List each row's worst disagreement (n,) of each kind, and count them by pairs of classes."""
     classes, names = space.classes.tolist(), [*space.names, "student"]
-    rows, one, other, says, objects = worst[[0, 2, 3, 4, 5]].astype(np.intp).tolist()
-    severity, sure, as_sure = worst[[1, 6, 7]].tolist()
-    return [
-        Disagreement(row, kind, names[i], classes[a], p, names[j], classes[b], q, value)
-        for row, i, j, a, b, p, q, value in zip(
-            places[rows].tolist(), one, other, says, objects, sure, as_sure, severity, strict=True
-        )
-    ]
-
-
-def _pairs(worst: Floats, kind: Kind, space: LabelSpace) -> list[ClassPair]:
-    """Count rows by the two classes of their worst disagreement."""
-    both, cells = np.unique(np.sort(worst[4:6].astype(np.intp), axis=0), axis=1, return_inverse=True)
-    counts, sums = np.bincount(cells.ravel()).tolist(), np.bincount(cells.ravel(), worst[1]).tolist()
-    names = space.classes[both.T].tolist()
-    return [
-        ClassPair(kind, (low, high), count, severity)
-        for (low, high), count, severity in zip(names, counts, sums, strict=True)
-    ]
+    listed, pairs, counts = list[Disagreement](), list[ClassPair](), list[int]()
+    for kind, found in worst.items():
+        rows = np.flatnonzero(found["severity"])
+        counts.append(len(rows))
+        rows = rows[np.argsort(-found["severity"][rows], kind="stable")]
+        for place, (severity, i, a, p, j, b, q) in zip(
+            places[rows[:max_rows]].tolist(), found[rows[:max_rows]].tolist(), strict=True
+        ):
+            listed.append(
+                Disagreement(place, kind, names[i], classes[a], p, names[j], classes[b], q, severity)
+            )
+        both = np.sort([found["one_says"][rows], found["other_says"][rows]], axis=0)
+        both, cells = np.unique(both, axis=1, return_inverse=True)
+        sums = np.bincount(cells.ravel(), found["severity"][rows]).tolist()
+        sizes = np.bincount(cells.ravel()).tolist()
+        for (low, high), size, severity in zip(both.T.tolist(), sizes, sums, strict=True):
+            pairs.append(ClassPair(kind, (classes[low], classes[high]), size, severity))
+    listed.sort(key=lambda row: -row.severity)
+    pairs.sort(key=lambda pair: -pair.severity)
+    n_contradicted, n_left = counts
+    return Disagreements(tuple(listed[:max_rows]), tuple(pairs), len(places), n_contradicted, n_left, remarks)
 
 
 def _soft_label(unified: Any, packed: Floats, told: list[str]) -> Floats | None:

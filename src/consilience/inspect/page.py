@@ -10,28 +10,31 @@ import hashlib
 import math
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience._optional import require
 from consilience._version import __version__
 from consilience._words import aligned, percent, visible
 from consilience.exceptions import InvalidInputError
-from consilience.files.card import date_now
 from consilience.files.disk import replacing
+from consilience.files.made import date_now
 from consilience.files.readers import check_target
 from consilience.inspect.drawing import Block, bar, shown_name, without_middle
+from consilience.kernels.arrays import Floats, Ints
 
 Form = Literal["name", "text", "count", "place", "percent", "bar", "number"]
 """What a column has: names from data, our words, how many, positions, shares (with a bar), or numbers."""
+Column = tuple[str, str, Any]
+"""The title of a column, its `Form`, and a sequence or an array with a value for each row."""
 NUMERIC = ("count", "place", "percent", "bar", "number")  # sorted by number, right-aligned
 MOST_ROWS = 400  # rows of a table
 LONG = 40  # characters of a name in plain text
@@ -39,50 +42,52 @@ LONG = 40  # characters of a name in plain text
 
 def table(
     caption: str,
-    columns: Sequence[tuple[str, str]],
-    rows: Sequence[Sequence[Any]],
+    columns: Sequence[Column],
     *,
+    order: Sequence[int] | Ints | None = None,
     note: str = "",
-    marked: Sequence[int] = (),
+    marked: Collection[int] = (),
+    printed: int = MOST_ROWS,
 ) -> Block:
     """Return a table; readers can sort and filter it.
 
     Parameters
     ----------
     caption : str
-    columns : sequence of (title, Form)
-    rows : sequence of rows
-        A value for each column; None for an empty cell. The first 400 rows are kept.
+    columns : sequence of Column
+        None and NaN are empty cells. The first 400 rows are kept.
+    order : sequence of int, optional
+        The rows to show, in this order; by default all.
     note : str
         A sentence below the table.
-    marked : sequence of int
-        Rows that stand out.
+    marked : collection of int
+        Rows that stand out, by their position in the columns.
+    printed : int
+        How many rows to print as text.
     """
-    if len(rows) > MOST_ROWS:
-        note = f"{note} The first {MOST_ROWS} of {len(rows):,} rows.".strip()
-    forms = [form for _, form in columns]
-    cells = [
-        [
-            shown_name(value) if form == "name" and value is not None else value
-            for value, form in zip(row, forms, strict=True)
-        ]
-        for row in rows[:MOST_ROWS]
-    ]
+    order = range(len(columns[0][2])) if order is None else order
+    if len(order) > MOST_ROWS:
+        note = f"{note} The first {MOST_ROWS} of {len(order):,} rows.".strip()
+    places = [int(place) for place in order[:MOST_ROWS]]
+    heads, cells = list[Block](), list[list[Any]]()
+    for title, form, values in columns:
+        own = [plain(values[place]) for place in places]
+        heads.append({"title": title, "form": form, "most": _longest(own) if form == "bar" else 1.0})
+        cells.append([shown_name(one) if form == "name" and one is not None else one for one in own])
     return {
         "kind": "table",
         "caption": caption,
-        "columns": [
-            {
-                "title": title,
-                "form": form,
-                "most": _longest([row[i] for row in cells]) if form == "bar" else 1.0,
-            }
-            for i, (title, form) in enumerate(columns)
-        ],
-        "rows": cells,
+        "columns": heads,
+        "rows": [list(row) for row in zip(*cells, strict=True)],
         "note": note,
-        "marked": [row for row in marked if row < MOST_ROWS],
+        "marked": [row for row, place in enumerate(places) if place in marked],
+        "printed": printed,
     }
+
+
+def columns_of(records: Collection[Any], *heads: tuple[str, str, str]) -> list[Column]:
+    """Return the columns of objects; `heads` are titles, forms, and names of attributes, also of parts."""
+    return [(title, form, [*map(attrgetter(name), records)]) for title, form, name in heads]
 
 
 def _longest(shares: Sequence[Any]) -> float:
@@ -92,34 +97,22 @@ def _longest(shares: Sequence[Any]) -> float:
 
 
 def least_sure(
-    caption: str,
-    proba: NDArray[np.float64],
-    rows: NDArray[np.intp],
-    names: Sequence[Any],
-    most: int,
-    form: Form = "name",
+    caption: str, proba: Floats, rows: Ints, names: Sequence[Any], most: int, form: Form = "name"
 ) -> Block:
     """Return a table of the rows with the smallest probability of what is likeliest, and what is next.
 
     `rows` (k,) says which of the n rows of `proba` (n, K) may be listed, and `names` what the K columns are.
     """
-    order = rows[np.argsort(proba.max(axis=1)[rows], kind="stable")[:most]]
-    cells = []
-    for row in order.tolist():
-        best = np.argsort(-proba[row], kind="stable")[:2].tolist()
-        known = [value for k in best for value in (names[k], float(proba[row, k]))]
-        cells.append([row, *known, *[None] * (4 - len(known))])
-    heads = [
-        ("row", "place"),
-        ("likeliest", form),
-        ("probability", "bar"),
-        ("next", form),
-        ("its", "percent"),
-    ]
-    return table(caption, heads, cells)
+    rows = rows[np.argsort(proba.max(axis=1)[rows], kind="stable")[:most]]
+    ranked = np.argsort(-proba[rows], axis=1, kind="stable")
+    columns: list[Column] = [("row", "place", rows)]
+    titles = ("likeliest", "probability", "bar"), ("next", "its", "percent")
+    for (who, its, figure), chosen in zip(titles, ranked.T, strict=False):
+        columns += [(who, form, [names[k] for k in chosen]), (its, figure, proba[rows, chosen])]
+    return table(caption, columns)
 
 
-def binned(proba: NDArray[np.float64]) -> list[int]:
+def binned(proba: Floats) -> list[int]:
     """Return how many rows of probabilities (n, K) have their largest one in each of 20 bins."""
     counts: list[int] = np.histogram(proba.max(axis=1), bins=20, range=(0, 1))[0].tolist()
     return counts
@@ -144,12 +137,12 @@ def section(title: str, text: str, *parts: Block | None) -> Block:
 def page(
     title: str, lead: str, figures: Sequence[tuple[str, str]], sections: Sequence[Block | None]
 ) -> Block:
-    """Return a page: what it is in a sentence or two, key figures (value and name), and sections."""
+    """Return a page: what it is in a sentence or two, key figures (value and name), and its sections."""
     return {
         "title": title,
         "lead": lead,
         "figures": [{"value": value, "name": name} for value, name in figures],
-        "sections": [one for one in sections if one is not None],
+        "sections": [one for one in sections if one and (one["text"] or one["blocks"])],
         "made": f"{date_now()[:16].replace('T', ' ')} UTC",
         "version": __version__,
     }
@@ -198,8 +191,8 @@ def as_text(value: Any, form: str) -> str:
     return f"{value:.4g}" if form == "number" else str(value)
 
 
-def as_lines(block: Block, most: int = MOST_ROWS) -> list[str]:
-    """Return a table in plain text, at most so many rows of it; nothing if it has none."""
+def as_lines(block: Block) -> list[str]:
+    """Return a table in plain text; nothing if it has no rows."""
     heads = [f">{one['title']}" if one["form"] in NUMERIC else one["title"] for one in block["columns"]]
     forms = [one["form"] for one in block["columns"]]
     cells = [
@@ -207,7 +200,7 @@ def as_lines(block: Block, most: int = MOST_ROWS) -> list[str]:
             without_middle(as_text(value, form), LONG if form == "name" else 999)
             for value, form in zip(row, forms, strict=True)
         ]
-        for row in block["rows"][:most]
+        for row in block["rows"][: block["printed"]]
     ]
     more = len(block["rows"]) - len(cells)
     return [*aligned(heads, cells), *([f"and {more:,} more"] if more else [])] if cells else []
@@ -235,14 +228,41 @@ def plain(value: Any) -> Any:
         return plain({field.name: getattr(value, field.name) for field in fields(value)})
     if isinstance(value, Mapping):
         return {name: plain(part) for name, part in value.items()}
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple | list | np.ndarray):
         return [plain(part) for part in value]
+    value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def frame(records: Iterable[Mapping[str, Any]], **options: Any) -> Any:
     """Return records as a pandas data frame; options are those of pandas."""
     return require("pandas", extra="tables", purpose="A data frame").DataFrame(list(records), **options)
+
+
+class Told:
+    """What a verb found, a dataclass: it prints, shows in a notebook, and becomes plain data."""
+
+    def told(self) -> list[str | Block]:
+        """Return paragraphs and tables, in the order in which they are read."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, ready for JSON. None replaces NaN."""
+        found: dict[str, Any] = plain(self)
+        return found
+
+    def __repr__(self) -> str:
+        parts = [part if isinstance(part, str) else "\n".join(as_lines(part)) for part in self.told()]
+        return "\n\n".join(filter(None, parts))
+
+    def _repr_html_(self) -> str:
+        parts = [
+            as_html(part)
+            if not isinstance(part, str)
+            else "".join(f"<p>{escape(part)}</p>" for part in part.splitlines())
+            for part in self.told()
+        ]
+        return "".join(parts)
 
 
 def check_report(path: str | os.PathLike[str], option: str = "report") -> Path:

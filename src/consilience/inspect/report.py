@@ -9,20 +9,23 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import softmax
 
 from consilience._validation import check_choice, check_fitted, n_rows
 from consilience._words import counted, percent, shorten
 from consilience.exceptions import CoverageWarning, InvalidInputError
 from consilience.inspect.aliases import find_suggestions
 from consilience.inspect.drawing import Block, drawing, heat, histogram, incidence
-from consilience.inspect.evaluate import Truth, ask, evaluate, read_truth, space_of
+from consilience.inspect.evaluate import ask, evaluate, read_truth, space_of
 from consilience.inspect.explanation import compare_decisions
 from consilience.inspect.page import (
+    Column,
     binned,
     check_report,
     facts,
     least_sure,
     page,
+    plain,
     remarks,
     section,
     setting,
@@ -32,6 +35,7 @@ from consilience.inspect.page import (
 )
 from consilience.kernels.arrays import Floats, Ints
 from consilience.labels import BETWEEN_GROUPS, LabelSpace, check_packed_logits
+from consilience.labels.reader import LabelCodes
 from consilience.rows import as_rows
 from consilience.run import resolve_run
 from consilience.soft_labels.agreement import divide_by_temperatures, teacher_agreement
@@ -155,9 +159,7 @@ def model_page(
         sections += found.sections()
     sections.append(_hard_rows(model, basis, space, truth))
     sections += [_aliases(model, basis) if unified else None, _settings(model)]
-    return page(
-        title, lead, figures, [one for one in sections if (one and one["blocks"]) or (one and one["text"])]
-    )
+    return page(title, lead, figures, sections)
 
 
 def _kept(unified: Any) -> Basis:
@@ -225,26 +227,27 @@ def _label_space(unified: Any, logits: Floats) -> Block:
         f"There are {len(groups)} components, groups of classes that no chain of shared classes connects; "
         "dashed lines divide them."
     )
-    alone = mask.sum(axis=1) == 1
-    rows = [
-        [
-            name,
-            int(mask[:, i].sum()),
-            int((mask[:, i] & alone).sum()),
-            1 - int(unified.n_abstentions_[i]) / len(unified.covered_),
-            _confidence(logits[:, space.block(i)]),
-            float(unified.temperatures_[i]),
-        ]
-        for i, name in enumerate(space.names)
+    teachers: list[Column] = [
+        ("teacher", "name", space.names),
+        ("classes", "count", mask.sum(axis=0)),
+        ("only it knows", "count", mask[mask.sum(axis=1) == 1].sum(axis=0)),
+        ("answers", "bar", 1 - unified.n_abstentions_ / len(unified.covered_)),
+        (
+            "mean confidence",
+            "percent",
+            [_confidence(logits[:, space.block(i)]) for i in range(mask.shape[1])],
+        ),
+        ("temperature", "number", unified.temperatures_),
     ]
-    heads = [("teacher", "name"), ("classes", "count"), ("only it knows", "count"), ("answers", "bar")]
-    heads += [("mean confidence", "percent"), ("temperature", "number")]
+    components: list[Column] = [
+        ("component", "place", range(1, len(groups) + 1)),
+        ("classes", "count", [len(group) for group in groups]),
+        ("such as", "name", [", ".join(map(str, group[:12].tolist())) for group in groups]),
+    ]
     note = (
         "Answers: the share of the rows of fit on which it did not abstain. Temperature: what its logits "
         "were divided by; 1 without calibration."
     )
-    parts = [[i + 1, len(group), ", ".join(map(str, group[:12].tolist()))] for i, group in enumerate(groups)]
-    columns = [("component", "place"), ("classes", "count"), ("such as", "name")]
     return section(
         "Who knows what?",
         f"{one if len(groups) == 1 else several} The number at the end of a line counts its classes.",
@@ -257,61 +260,48 @@ def _label_space(unified: Any, logits: Floats) -> Block:
             breaks=(np.flatnonzero(np.diff(component[drawn])) + 1).tolist(),
         ),
         remarks([sample] if len(drawn) < space.n_classes else []),
-        table("Teachers", heads, rows, note=note),
-        table("Components", columns, parts) if len(groups) > 1 else None,
+        table("Teachers", teachers, note=note),
+        table("Components", components) if len(groups) > 1 else None,
     )
 
 
-def _confidence(block: Floats) -> float | None:
-    """Return the mean largest probability of a teacher's block of logits; None if it never answers."""
+def _confidence(block: Floats) -> float:
+    """Return the mean largest probability of a teacher's block of logits; NaN if it never answers."""
     answered = block[~np.isnan(block[:, 0])]
-    top = 1 / np.exp(answered - answered.max(axis=1, keepdims=True)).sum(axis=1) if len(answered) else None
-    return None if top is None else float(top.mean())
+    return float(softmax(answered, axis=1).max(axis=1).mean()) if len(answered) else np.nan
 
 
 def _agreement(logits: Floats, space: LabelSpace, which: str) -> Block | None:
     """Return how often teachers name the same class among those they share; None for a single teacher."""
     if space.n_teachers < 2:
         return None
-    found = teacher_agreement(logits, space)
+    found, title = teacher_agreement(logits, space), "Do teachers agree?"
     text = (
         f"Of {which}, a row counts for two teachers if each decides for a class that the other knows, too. "
         "Shown is how often they decide for the same one. Empty: they share fewer than two classes, or have "
         "no such row."
     )
-    if np.isnan(found.share).all():
-        return section("Do teachers agree?", f"{text} No two teachers can be compared.")
-    most = min(space.n_teachers, MOST_TEACHERS)
-    shares = found.share[:most, :most].round(4)
     one, other = np.triu_indices(space.n_teachers, 1)
-    known = ~np.isnan(found.share[one, other])
-    order = np.argsort(found.share[one, other][known], kind="stable")
-    pairs = np.column_stack([one, other])[known][order].tolist()
-    rows = [
-        [
-            space.names[i],
-            space.names[j],
-            float(found.share[i, j]),
-            int(found.n_rows[i, j]),
-            int(found.n_shared[i, j]),
-        ]
-        for i, j in pairs[:MOST_TEACHERS]
+    share = found.share[one, other]
+    n_known = int(np.count_nonzero(~np.isnan(share)))
+    if n_known == 0:
+        return section(title, f"{text} No two teachers can be compared.")
+    names, most = np.array(space.names, dtype=object), MOST_TEACHERS
+    columns: list[Column] = [
+        ("teacher", "name", names[one]),
+        ("and", "name", names[other]),
+        ("agree", "bar", share),
+        ("rows", "count", found.n_rows[one, other]),
+        ("shared classes", "count", found.n_shared[one, other]),
     ]
-    heads = [
-        ("teacher", "name"),
-        ("and", "name"),
-        ("agree", "bar"),
-        ("rows", "count"),
-        ("shared classes", "count"),
-    ]
-    few = f"The {MOST_TEACHERS} pairs of {len(pairs):,} that agree least." if len(pairs) > len(rows) else ""
-    names = list(space.names[:most])
-    values = np.where(np.isnan(shares), None, shares).tolist()  # type: ignore[call-overload]
+    least = np.argsort(share, kind="stable")[: min(n_known, most)]
+    few = f"The {most} pairs of {n_known:,} that agree least." if n_known > most else ""
+    drawn, values = names[:most].tolist(), plain(found.share[:most, :most].round(4))
     return section(
-        "Do teachers agree?",
+        title,
         text,
-        drawing(heat, "Agreement, in percent", rows=names, columns=names, values=values),
-        table("Pairs that agree least", heads, rows, note=few),
+        drawing(heat, "Agreement, in percent", rows=drawn, columns=drawn, values=values),
+        table("Pairs that agree least", columns, order=least, note=few),
     )
 
 
@@ -347,24 +337,23 @@ def _balance(Q: Floats | None, unified: Any) -> Block:
     """Return the share of each class in the soft labels before and after balancing, the rarest first."""
     space, mask = unified.label_space_, unified.label_space_.mask
     known = [np.array(space.names)[row].tolist() for row in mask]
-    columns: dict[tuple[str, str], Any] = {
-        ("class", "name"): space.classes.tolist(),
-        ("teachers", "count"): mask.sum(axis=1).tolist(),
-        ("who", "name"): [", ".join([*who[:3], *(["…"] if len(who) > 3 else [])]) for who in known],
-    }
-    shares = mask.sum(axis=1) if Q is None else Q.mean(axis=0)
+    columns: list[Column] = [
+        ("class", "name", space.classes),
+        ("teachers", "count", mask.sum(axis=1)),
+        ("who", "name", [", ".join([*who[:3], *(["…"] if len(who) > 3 else [])]) for who in known]),
+    ]
+    shares, note = mask.sum(axis=1), ""
     if Q is not None:
-        columns["share", "bar"] = shares.tolist()
-    if Q is not None and unified.class_weights_ is not None:
-        weighted = shares * unified.class_weights_
-        columns["after balancing", "bar"] = (weighted / weighted.sum()).tolist()
-    order = np.argsort(shares, kind="stable").tolist()
-    rows = [[values[k] for values in columns.values()] for k in order]
-    note = "Share: the mean soft label of the class. Balancing weighs rows so that classes count alike."
-    return table("Balance of classes", list(columns), rows, note="" if Q is None else note)
+        shares = Q.mean(axis=0)
+        note = "Share: the mean soft label of the class. Balancing weighs rows so that classes count alike."
+        columns.append(("share", "bar", shares))
+        if unified.class_weights_ is not None:
+            weighted = shares * unified.class_weights_
+            columns.append(("after balancing", "bar", weighted / weighted.sum()))
+    return table("Balance of classes", columns, order=np.argsort(shares, kind="stable"), note=note)
 
 
-def _hard_rows(model: Any, basis: Basis, space: LabelSpace, truth: Truth | None) -> Block:
+def _hard_rows(model: Any, basis: Basis, space: LabelSpace, truth: LabelCodes | None) -> Block:
     """Return rows by their position: where teachers contradict each other, what is unsure, what is wrong."""
     proba, names, parts = basis.proba, space.classes.tolist(), []
     Q = getattr(model, "soft_labels_", None)
@@ -398,25 +387,21 @@ def _contradictions(basis: Basis, believed: Floats, space: LabelSpace, *, with_s
     return found.row_table("Contradictions, worst first", kept, note=note)
 
 
-def _sure_and_wrong(proba: Floats, truth: Truth) -> Block:
-    decided, sure, codes = proba.argmax(axis=1), proba.max(axis=1), truth.labels
-    wrong = np.flatnonzero((codes >= 0) & (decided != codes))
-    order = wrong[np.argsort(-sure[wrong], kind="stable")][:MOST_ROWS].tolist()
-    wider = np.hstack([proba, np.zeros((len(proba), len(truth.names) - truth.n_classes))])
-    cells = [
-        [
-            row,
-            truth.names[codes[row]],
-            truth.names[decided[row]],
-            float(sure[row]),
-            float(wider[row, codes[row]]),
-        ]
-        for row in order
+def _sure_and_wrong(proba: Floats, truth: LabelCodes) -> Block:
+    names, codes, decided, sure = truth.classes, truth.codes, proba.argmax(axis=1), proba.max(axis=1)
+    wrong = np.flatnonzero(truth.known & (decided != codes))
+    rows = wrong[np.argsort(-sure[wrong], kind="stable")][:MOST_ROWS]
+    wider = np.hstack([proba, np.zeros((len(proba), len(names) - proba.shape[1]))])
+    columns: list[Column] = [
+        ("row", "place", rows),
+        ("label", "name", names[codes[rows]]),
+        ("the model says", "name", names[decided[rows]]),
+        ("how sure", "bar", sure[rows]),
+        ("of the label", "percent", wider[rows, codes[rows]]),
     ]
-    heads = [("row", "place"), ("label", "name"), ("the model says", "name"), ("how sure", "bar")]
-    labelled = int((codes >= 0).sum())
+    labelled = int(truth.known.sum())
     note = f"{len(wrong):,} of {labelled:,} labelled rows are wrong. Surest first: a label may be wrong, too."
-    return table("Wrong, and sure of it", [*heads, ("of the label", "percent")], cells, note=note)
+    return table("Wrong, and sure of it", columns, note=note)
 
 
 def _aliases(unified: Any, basis: Basis) -> Block | None:
@@ -451,7 +436,8 @@ def _settings(model: Any) -> Block:
         "student": learner,
         "n_iter_": getattr(model, "n_iter_", None),
     }
-    aliases = list((getattr(model, "aliases", None) or {}).items())
+    aliases = getattr(model, "aliases", None) or {}
+    columns = [("alias", "name", [*aliases]), ("class", "name", [*aliases.values()])]
     seconds = getattr(model, "seconds_", {}).items()
     return section(
         "Settings and versions",
@@ -459,5 +445,5 @@ def _settings(model: Any) -> Block:
         facts(shown),
         facts({f"{step}, seconds": f"{spent:.2f}" for step, spent in seconds}),
         versions(*(("torch",) if learner == "torch network" else ())),
-        table("Aliases in use", [("alias", "name"), ("class", "name")], aliases) if aliases else None,
+        table("Aliases in use", columns) if aliases else None,
     )

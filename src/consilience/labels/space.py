@@ -77,13 +77,13 @@ class LabelSpace:
     ) -> None:
         check_choice("disconnected", disconnected, ("warn", "error", "ignore"))
         for what, given in (("class_lists", class_lists), ("names", names)):
-            if given is not None and (isinstance(given, str | bytes) or not _is_list(given)):
+            if given is not None and not _is_list(given):
                 raise LabelSpaceError(f"{what} is {shown(given)}; give one entry per teacher, in a list.")
         lists = [class_list(values, f"class_lists[{i}]") for i, values in enumerate(class_lists)]
         if not lists:
             raise LabelSpaceError("A label space needs at least one class list; class_lists is empty.")
-        default_names = (f"teacher {i + 1}" for i in range(len(lists)))
-        self.names = tuple(map(str, default_names if names is None else names))
+        numbered = [f"teacher {i + 1}" for i in range(len(lists))]
+        self.names = tuple(map(str, numbered if names is None else names))
         if len(self.names) != len(lists):
             raise LabelSpaceError(f"{len(self.names)} names were given for {len(lists)} class lists.")
         for values, name in zip(lists, self.names, strict=True):
@@ -237,8 +237,9 @@ class LabelSpace:
 
 
 def _is_list(values: Any) -> bool:
-    """Tell whether there is something to iterate over: an array without axes has an `__iter__`, too."""
-    return isinstance(values, Iterable) and getattr(values, "ndim", 1) > 0
+    """Tell whether there is something ordered: an array without axes has an `__iter__`, too."""
+    unordered = isinstance(values, str | bytes | set | frozenset | Mapping)
+    return isinstance(values, Iterable) and not unordered and getattr(values, "ndim", 1) > 0
 
 
 def class_list(values: Any, where: str = "classes") -> list[Any]:
@@ -251,8 +252,7 @@ def class_list(values: Any, where: str = "classes") -> list[Any]:
     where : str
         What to call them in an error.
     """
-    unordered = isinstance(values, str | bytes | set | frozenset | Mapping)
-    if unordered or not _is_list(values):
+    if not _is_list(values):
         raise LabelSpaceError(
             f"{where} is {shown(values)}; give a list with one name per class, in the order of the columns."
         )
@@ -280,18 +280,18 @@ def class_list(values: Any, where: str = "classes") -> list[Any]:
 
 def check_exact(names: list[Any], where: str) -> None:
     """Raise if an array would change class names, because two of them could become one."""
-    cut = next((name for name in names if isinstance(name, str) and "\0" in name), None)
-    if cut is not None:
-        raise LabelSpaceError(
-            f"{where} has the name {cut!r} with a NUL character, which arrays drop at the end of a text. "
-            "Remove it."
-        )
     array = np.asarray(names)
-    if array.dtype.kind == "O" or array.tolist() != names:
-        raise LabelSpaceError(
-            f"{where} has the number {shown(max(names, key=abs))}, which an array cannot hold exactly beside "
-            "the others. Give the classes as text."
+    if array.dtype.kind != "O" and array.tolist() == names:
+        return
+    cut = [name for name in names if isinstance(name, str) and "\0" in name]
+    if cut:
+        problem = (
+            f"the name {cut[0]!r} with a NUL character, which arrays drop at the end of a text. Remove it"
         )
+    else:
+        largest = shown(max(names, key=abs))
+        problem = f"the number {largest}, which an array cannot hold exactly beside the others. Give text"
+    raise LabelSpaceError(f"{where} has {problem}.")
 
 
 def kind_of(value: object) -> str:
@@ -312,9 +312,10 @@ def resolve_aliases(aliases: Mapping[Any, Any]) -> dict[Any, Any]:
         seen = [alias]
         while seen[-1] in aliases:
             name = aliases[seen[-1]]
-            if not isinstance(name, str | int | float):
+            if not isinstance(name, str | int | float) or kind_of(name) != kind_of(seen[-1]):
                 raise LabelSpaceError(
-                    f"aliases rename {seen[-1]!r} to {shown(name)}; names are text or numbers."
+                    f"aliases rename {seen[-1]!r} to {shown(name)}; give {kind_of(seen[-1])} for "
+                    f"{kind_of(seen[-1])}."
                 )
             if name in seen:
                 raise LabelSpaceError(f"aliases form a cycle: {' -> '.join(map(repr, [*seen, name]))}.")
@@ -326,12 +327,6 @@ def resolve_aliases(aliases: Mapping[Any, Any]) -> dict[Any, Any]:
 def apply_aliases(values: Sequence[Any], resolved: Mapping[Any, Any], name: str) -> list[Any]:
     """Rename the classes of one teacher. Raise if two would become one."""
     renamed = [resolved.get(value, value) for value in values]
-    for old, new in zip(values, renamed, strict=True):
-        if kind_of(new) != kind_of(old):
-            raise LabelSpaceError(
-                f"aliases rename {old!r} to {new!r}, which is {kind_of(new)}, not {kind_of(old)} "
-                "like the other classes."
-            )
     merged, count = Counter(renamed).most_common(1)[0]
     if count > 1:
         sources = [old for old, new in zip(values, renamed, strict=True) if new == merged]
@@ -358,8 +353,6 @@ def check_packed_logits(
         f"a column per class of each of the {space.n_teachers} teachers, teacher after teacher"
     )
     try:
-        if hasattr(logits, "toarray"):
-            raise TypeError("they are a sparse matrix: give logits.toarray()")
         array = np.asarray(logits)
         if array.dtype.kind not in "biufO":
             raise TypeError(f"they have type {array.dtype}")

@@ -28,9 +28,9 @@ SHORTEST = 1e-2
 
 
 class AnsweredLoss(RowLoss, ABC):
-    """Base of losses on the rows of a batch that the teacher answered."""
+    """Base of losses on the rows of a batch that the teacher answered; the others add nothing."""
 
-    fewest = 1  # rows that the loss needs
+    fewest = 0  # rows that the loss needs
     same_width = False
 
     def __init__(self, temperature: float = 1.0, reduction: str = "mean") -> None:
@@ -47,19 +47,16 @@ class AnsweredLoss(RowLoss, ABC):
         # chosen before any arithmetic: the gradient of 0 * NaN is NaN
         answered = ~target.isnan().any(dim=1)
         S, T = input[answered], target[answered].to(input.dtype)
-        if len(S) >= self.fewest:
-            return self._reduced(self._loss(S, T), answered)
-        return input.sum() * 0.0 if self.reduction != "none" else input.sum(dim=1) * 0.0
+        if len(S) < self.fewest:
+            return input.sum() * 0.0
+        loss = self._loss(S, T)
+        if loss.ndim == 0:
+            return loss
+        return self.reduced(loss.new_zeros(len(input)).masked_scatter(answered, loss))
 
     @abstractmethod
     def _loss(self, S: Tensor, T: Tensor) -> Tensor:
         """Return the loss of the rows that were answered: of each, or of all."""
-
-    def _reduced(self, loss: Tensor, answered: Tensor) -> Tensor:
-        """Return the loss of rows as that of the batch, in which unanswered rows add nothing."""
-        if loss.ndim == 0:
-            return loss
-        return self.reduced(loss.new_zeros(len(answered)).masked_scatter(answered, loss))
 
 
 class KDLoss(AnsweredLoss):
@@ -226,6 +223,7 @@ class FunctionLoss(AnsweredLoss):
     1.0
     """
 
+    fewest = 1  # of none, a function of means would make NaN
     cost: Tensor
 
     def __init__(

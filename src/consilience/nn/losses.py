@@ -52,8 +52,24 @@ class RowLoss(nn.Module):
         return total if self.reduction == "sum" else total / max(len(rows) if count is None else count, 1)
 
     def extra_repr(self) -> str:
-        """Describe the loss in ``repr``."""
-        return f"temperature={self.temperature:g}, reduction={self.reduction!r}"
+        """Describe the loss in ``repr``: its options that are numbers or texts."""
+        public = [name for name in vars(self) if name != "training" and not name.startswith("_")]
+        options = {name: getattr(self, name) for name in public}
+        return ", ".join(f"{k}={v!r}" for k, v in options.items() if isinstance(v, int | float | str))
+
+
+def check_logits(student: Any, teacher: Any, n_classes: int, n_columns: int) -> None:
+    """Raise unless these are the logits (n, n_classes) of a student and (n, n_columns) of its teachers."""
+    for whose, logits in (("Student", student), ("Teacher", teacher)):
+        if not isinstance(logits, Tensor) or not logits.is_floating_point():
+            kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
+            raise InvalidInputError(f"{whose} logits have type {kind}; give a tensor of floats.")
+    given, rows = (tuple(student.shape), tuple(teacher.shape)), student.shape[:1]
+    if given != ((*rows, n_classes), (*rows, n_columns)):
+        raise InvalidInputError(
+            f"Student logits have shape {given[0]} and teacher logits {given[1]}; expected (n, {n_classes}) "
+            f"and (n, {n_columns}): a row per sample, a column per class of the student, or of each teacher."
+        )
 
 
 class PackedLoss(RowLoss, ABC):
@@ -96,7 +112,7 @@ class PackedLoss(RowLoss, ABC):
         packed_logits : (n, m) tensor
             The teachers' logits, teacher after teacher; NaN in a block where its teacher abstains.
         """
-        self._check_shapes(student_logits, packed_logits)
+        check_logits(student_logits, packed_logits, self.n_classes, len(self.columns))
         active = self._active(packed_logits)
         # Squares of logits overflow in half precision.
         u = student_logits.float() if student_logits.dtype.itemsize < 4 else student_logits
@@ -107,31 +123,9 @@ class PackedLoss(RowLoss, ABC):
         rows = self._rows(u / self.temperature, z, active)
         return self.reduced(rows, active.any(dim=1).sum())
 
-    def extra_repr(self) -> str:
-        """Describe the loss in ``repr``."""
-        return f"{self.n_classes} classes, {self.n_teachers} teachers, {super().extra_repr()}"
-
     @abstractmethod
     def _rows(self, u: Tensor, z: Tensor, active: Tensor) -> Tensor:
         """Return the objective of each row, (n,), from u (n, L), z (n, m) and active (n, N)."""
-
-    def _check_shapes(self, student_logits: Tensor, packed_logits: Tensor) -> None:
-        shape, packed = tuple(student_logits.shape), tuple(packed_logits.shape)
-        if len(shape) != 2 or shape[1] != self.n_classes:
-            raise InvalidInputError(
-                f"Student logits have shape {shape}; expected (n, {self.n_classes}): "
-                "a column per class of the label space."
-            )
-        if len(packed) != 2 or packed[1] != len(self.columns):
-            raise InvalidInputError(
-                f"Packed teacher logits have shape {packed}; expected (n, {len(self.columns)}): a column per "
-                f"class of each of the {self.n_teachers} teachers, teacher after teacher."
-            )
-        if shape[0] != packed[0]:
-            raise InvalidInputError(
-                f"Student logits have {shape[0]} rows and packed teacher logits {packed[0]}; "
-                "both need one row per sample."
-            )
 
     def _active(self, packed_logits: Tensor) -> Tensor:
         """Return which teachers answer, (n, N), or raise on a block that is neither finite nor all NaN."""
@@ -275,10 +269,6 @@ class MFLVBPLoss(PackedLoss):
     ) -> None:
         super().__init__(space, temperature, reduction)
         self.ridge = check_number("ridge", ridge, at_least=0)
-
-    def extra_repr(self) -> str:
-        """Describe the loss in ``repr``."""
-        return f"{super().extra_repr()}, ridge={self.ridge:g}"
 
     def _rows(self, u: Tensor, z: Tensor, active: Tensor) -> Tensor:
         # centring both sides is what the optimal c does

@@ -12,11 +12,11 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from consilience._validation import check_choice, check_cost, check_count, check_number, check_sharpness
+from consilience._validation import check_choice, check_cost, check_count, check_epsilon, check_number
 from consilience._words import counted
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.kernels.transport import sinkhorn as kernels
-from consilience.nn.losses import RowLoss
+from consilience.nn.losses import RowLoss, check_logits
 
 
 class SinkhornLoss(RowLoss):
@@ -80,20 +80,16 @@ class SinkhornLoss(RowLoss):
         check_choice("regularizer", regularizer, kernels.REGULARISERS)
         self.regularizer = regularizer
         self.tol, self.max_iter = check_number("tol", tol, above=0), check_count("max_iter", max_iter)
-        if isinstance(epsilon, str):
-            check_choice("epsilon", epsilon, ("auto",))
-        self._epsilon = epsilon if isinstance(epsilon, str) else check_number("epsilon", epsilon, above=0)
+        self._epsilon = epsilon
         on_cpu = cost.detach().cpu() if isinstance(cost, Tensor) else cost
         matrix = torch.from_numpy(check_cost(on_cpu).copy())
         self.register_buffer("cost", matrix.to(cost.device) if isinstance(cost, Tensor) else matrix)
-        check_sharpness(self.epsilon, matrix.numpy())
+        check_epsilon(epsilon, matrix.numpy())
 
     @property
     def epsilon(self) -> float:
         """The epsilon in use. "auto" follows the cost."""
-        if isinstance(self._epsilon, str):
-            return kernels.automatic_epsilon(self.cost.double().cpu().numpy())
-        return self._epsilon
+        return check_epsilon(self._epsilon, self.cost.double().cpu().numpy())
 
     def _apply(self, fn: Any, recurse: bool = True) -> SinkhornLoss:
         """Move and convert like any module, but keep the cost in at least single precision."""
@@ -114,7 +110,13 @@ class SinkhornLoss(RowLoss):
         target : (n, m) tensor
             The teacher's logits. A row of NaN means that the teacher abstains; such rows are ignored.
         """
-        answered = self._check(input, target)
+        check_logits(input, target, self.cost.shape[1], self.cost.shape[0])
+        answered = ~target.isnan().all(dim=1)
+        wrong = answered & ~target.isfinite().all(dim=1)
+        _refuse("Teacher", wrong, ", or NaN in the whole row where the teacher abstains")
+        # minus infinity excludes a class, but one class must be left
+        wrong = answered & ~input.detach().amax(dim=1).isfinite()
+        _refuse("Student", wrong, "; a lower learning rate may help")
         z = input.float() if input.dtype.itemsize < 4 else input
         chosen = slice(None) if bool(answered.all()) else answered  # saves no mask
         p_T = torch.softmax(target.detach()[chosen].to(z.dtype) / self.temperature, dim=1)
@@ -126,32 +128,7 @@ class SinkhornLoss(RowLoss):
     def extra_repr(self) -> str:
         """Describe the loss in ``repr``."""
         m, k = self.cost.shape
-        return (
-            f"{m} to {k} classes, epsilon={self.epsilon:g}, regularizer={self.regularizer!r}, "
-            + super().extra_repr()
-        )
-
-    def _check(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
-        """Check the logits; return the rows (n,) where the teacher answers."""
-        m, k = self.cost.shape
-        for whose, logits in (("Student", input), ("Teacher", target)):
-            if not isinstance(logits, Tensor) or not logits.is_floating_point():
-                kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
-                raise InvalidInputError(f"{whose} logits have type {kind}; give a tensor of floats.")
-        given = (tuple(input.shape), tuple(target.shape))
-        n = given[0][0] if given[0] else 0
-        if given != ((n, k), (n, m)):
-            raise InvalidInputError(
-                f"Student logits have shape {given[0]} and teacher logits {given[1]}; "
-                f"expected (n, {k}) and (n, {m}), because the cost is {m} by {k}."
-            )
-        answered = ~target.isnan().all(dim=1)
-        wrong = answered & ~target.isfinite().all(dim=1)
-        _refuse("Teacher", wrong, ", or NaN in the whole row where the teacher abstains")
-        # minus infinity excludes a class, but one class must be left
-        wrong = answered & ~input.detach().amax(dim=1).isfinite()
-        _refuse("Student", wrong, "; a lower learning rate may help")
-        return answered
+        return f"{m} to {k} classes, epsilon={self.epsilon:g}, {super().extra_repr()}"
 
 
 def _refuse(whose: str, wrong: Tensor, hint: str) -> None:

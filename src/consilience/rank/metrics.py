@@ -26,7 +26,7 @@ from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning as NotConverged
 
-from consilience._validation import as_random_state, check_sharpness
+from consilience._validation import as_random_state, check_epsilon
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.held_out import held_out_folds, stratified_folds
@@ -223,8 +223,7 @@ def _transport(case: Case, metric: Transport) -> Floats:
         own = folds == fold
         M = _cost(case, ~own if case.n_folds > 1 else own, metric.normalize)
         if metric.likelihood:
-            epsilon = transport.automatic_epsilon(M) if isinstance(metric.epsilon, str) else metric.epsilon
-            q = p_T[own] @ conditional_plan(M, epsilon)
+            q = p_T[own] @ conditional_plan(M, check_epsilon(metric.epsilon, M))
             log_q[own] = np.log(np.maximum(q, np.finfo(np.float64).tiny))
         else:
             found = sinkhorn(p_T[own], p_S[own], M, metric.epsilon, tol=SINKHORN_TOL)
@@ -248,8 +247,9 @@ def _student_side(case: Case, metric: Transport) -> Floats:
     """Return the logits (n, K) of the student of eq. (24); NaN for rows that cannot be held out."""
     if case.student_logits is not None:
         return case.student_logits
-    if metric.student != "probe":
-        return fitted_logits(_student_of(metric.student, case.teacher), case.X, case.y, np.unique(case.y))
+    make = maker_of(metric.student)
+    if make is not None:
+        return fitted_logits(make(case.teacher), case.X, case.y, np.unique(case.y))
     probe = probe_logits(case.features, case.codes, case.n_classes, metric.weight_decay, case.held_out)
     if not probe.converged:
         warn(
@@ -260,18 +260,13 @@ def _student_side(case: Case, metric: Transport) -> Floats:
     return probe.logits.astype(np.float64)
 
 
-def takes_teachers(student: Any) -> bool:
-    """Tell whether a student can be made for a teacher: see `_student_of`."""
-    if hasattr(student, "fit") and hasattr(student, "get_params"):
-        return "teachers" in student.get_params()
-    return callable(student)
-
-
-def _student_of(student: Any, teacher: Teacher) -> Any:
-    """Return an unfitted student of this teacher."""
-    if hasattr(student, "fit") and hasattr(student, "get_params"):
-        return clone(student, safe=False).set_params(teachers=teacher)
-    return student(teacher)
+def maker_of(student: Any) -> Callable[[Teacher], Any] | None:
+    """Return what makes an unfitted student for a teacher; None for a student that needs no teacher."""
+    if not (hasattr(student, "fit") and hasattr(student, "get_params")):
+        return student if callable(student) else None
+    if "teachers" not in student.get_params():
+        return None
+    return lambda teacher: clone(student, safe=False).set_params(teachers=teacher)
 
 
 def fitted_logits(student: Any, X: Any, y: NDArray[Any], classes: NDArray[Any]) -> Floats:
@@ -418,8 +413,7 @@ def otce_rows(
 ) -> Floats:
     """Return each row's contribution (n,) to `OTCE`; `source` has the codes of S, and their number."""
     distances = np.maximum((S**2).sum(axis=1)[:, None] + (F**2).sum(axis=1) - 2.0 * (S @ F.T), 0.0)
-    epsilon = transport.automatic_epsilon(distances) if metric.epsilon == "auto" else metric.epsilon
-    check_sharpness(epsilon, distances)
+    epsilon = check_epsilon(metric.epsilon, distances)
     ours = np.full(len(F), 1 / len(F))
     solved = transport.solve(mass[None], ours[None], distances, epsilon, OTCE_TOL, OTCE_MAX_ITER)
     message = transport.shortfall(solved.residual, solved.n_iter, OTCE_TOL, OTCE_MAX_ITER)

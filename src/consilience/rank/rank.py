@@ -19,7 +19,7 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.rank.probe import resampled_means
 from consilience.labels.reader import read_labels
 from consilience.options import takes
-from consilience.rank.metrics import SCORES, Case, fitted_logits, takes_teachers
+from consilience.rank.metrics import SCORES, Case, fitted_logits, maker_of
 from consilience.rank.options import Metric, Own, RankOptions, Transport
 from consilience.rank.ranking import RankedTeacher, Ranking
 from consilience.rows import as_rows, memory_budget
@@ -125,7 +125,7 @@ def _read_task(X: Any, y: Any, metrics: Mapping[str, Metric], options: RankOptio
             )
         places = np.sort(np.random.default_rng(seed).choice(places, most, replace=False))
     y, once = classes[codes[places]], None
-    if student is not None and not takes_teachers(student):
+    if student is not None and maker_of(student) is None:
         once = fitted_logits(clone(student, safe=False), rows.take(places), y, classes)
     nothing = Observed(np.empty((len(places), 0)), None)
     intervals = options.confidence is not None
@@ -139,7 +139,7 @@ def _checked_student(student: Any) -> Any:
     """Return the student of eq. (24), None for the probe, or raise."""
     if isinstance(student, str):
         return None if student == "probe" else named_student(student)
-    if not (takes_teachers(student) or hasattr(student, "fit")):
+    if not (maker_of(student) or hasattr(student, "fit")):
         raise InvalidInputError(
             f"student is a {type(student).__name__}; give 'probe', a classifier, the name of one, or a "
             "function from a teacher to a classifier."

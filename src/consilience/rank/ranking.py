@@ -13,9 +13,10 @@ from consilience._words import counted, visible
 from consilience.exceptions import InvalidInputError
 from consilience.inspect.drawing import Block, dots, drawing
 from consilience.inspect.page import (
-    as_html,
-    as_lines,
+    Column,
+    Told,
     check_report,
+    columns_of,
     facts,
     frame,
     page,
@@ -80,8 +81,8 @@ class RankedTeacher:
         return visible("; ".join([*failed, *self.warnings]))
 
 
-@dataclass(frozen=True, eq=False)
-class Ranking:
+@dataclass(frozen=True, eq=False, repr=False)
+class Ranking(Told):
     """Teachers by score, best first; see `consilience.rank_teachers`.
 
     Attributes
@@ -175,22 +176,27 @@ class Ranking:
 
     def table(self) -> Block:
         """Return all teachers as a table."""
-        heads = [("rank", "place"), ("teacher", "name"), (self.metric, "number")]
-        resampled = any(math.isfinite(row.wins) for row in self.rows)
-        if resampled:
-            heads += [("low", "number"), ("high", "number"), ("wins", "bar")]
-        heads += [(name, "number") for name in self._others]
-        cells = []
-        for rank, row in enumerate(self.rows, 1):
-            values: list[Any] = [row.score, *row.interval, row.wins]
-            values = values if resampled else values[:1]
-            values += [row.scores.get(name) for name in self._others]
-            cells.append([rank, row.name, *map(plain, values), round(row.seconds, 3), row.remarks])
-        over = f"{counted(self.n_rows, 'row')} of {counted(self.n_classes, 'class')}"
-        title = f"{counted(len(self.rows), 'teacher')} by {self.metric}, best first ({over})"
-        partial = [place for place, row in enumerate(self.rows) if row.partial]
+        rows = self.rows
+        ends = [("low", "number", [row.interval[0] for row in rows])]
+        ends.append(("high", "number", [row.interval[1] for row in rows]))
+        resampled = [*ends, *columns_of(rows, ("wins", "bar", "wins"))]
+        columns: list[Column] = [
+            ("rank", "place", range(1, len(rows) + 1)),
+            *columns_of(rows, ("teacher", "name", "name"), (self.metric, "number", "score")),
+            *(resampled if any(math.isfinite(row.wins) for row in rows) else []),
+            *((name, "number", [row.scores.get(name) for row in rows]) for name in self._others),
+            ("seconds", "number", [round(row.seconds, 3) for row in rows]),
+            *columns_of(rows, ("", "text", "remarks")),
+        ]
+        partial = [place for place, row in enumerate(rows) if row.partial]
         note = "Marked teachers abstain on some classes: their scores cover fewer." if partial else ""
-        return table(title, [*heads, ("seconds", "number"), ("", "text")], cells, note=note, marked=partial)
+        title = f"{counted(len(rows), 'teacher')} by {self.metric}, best first ({self.size})"
+        return table(title, columns, note=note, marked=partial)
+
+    @property
+    def size(self) -> str:
+        """The rows and classes of the task, in words."""
+        return f"{counted(self.n_rows, 'row')} of {counted(self.n_classes, 'class')}"
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write the ranking as one page, an HTML file that needs nothing else, and return its path.
@@ -202,19 +208,16 @@ class Ranking:
         """
         return write_page(check_report(path), ranking_page(self))
 
-    def __repr__(self) -> str:
-        shown = self.table()
-        wins = ["wins: the share of resamples of the rows in which a teacher is the best"]
-        return "\n".join([shown["caption"], *as_lines(shown), *(wins if self.confidence else [])])
-
-    def _repr_html_(self) -> str:
-        return as_html(self.table())
+    def told(self) -> list[str | Block]:
+        """Return the table with its caption, and what wins are."""
+        found = self.table()
+        wins = "wins: the share of resamples of the rows in which a teacher is the best"
+        return [found["caption"], found, wins if self.confidence else ""]
 
 
 def ranking_page(ranking: Ranking) -> Block:
     """Return the page of a ranking as plain data."""
     good = [row for row in ranking.rows if row.error is None]
-    over = f"{counted(ranking.n_rows, 'row')} of {counted(ranking.n_classes, 'class')}"
     read = "The first metric decides the order."
     if ranking.confidence is not None:
         read += (
@@ -235,15 +238,15 @@ def ranking_page(ranking: Ranking) -> Block:
     drawn = drawing(dots, title, series=["score"], rows=points, form="number") if good else None
     return page(
         f"{counted(len(ranking.rows), 'teacher')}, ranked for your task",
-        f"How much each would help with {over}, by {ranking.metric}, without training on any. Higher is "
-        "better.",
+        f"How much each would help with {ranking.size}, by {ranking.metric}, without training on any. Higher "
+        "is better.",
         figures,
         [
             section("Which teacher would help most?", read, drawn, ranking.table()),
             section(
                 "Settings and versions",
                 "",
-                facts({"metric": ranking.metric, "rows and classes": over}),
+                facts({"metric": ranking.metric, "rows and classes": ranking.size}),
                 versions(),
             ),
         ],

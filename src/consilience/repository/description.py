@@ -22,7 +22,7 @@ from consilience._optional import require
 from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.arrays import open_npz
-from consilience.files.card import rows_sha256
+from consilience.files.made import rows_sha256
 from consilience.files.strict_json import listing, parse_json, plain_text, text
 from consilience.labels import class_list
 from consilience.rank.metrics import principal_components
@@ -38,7 +38,6 @@ __all__ = ["Description", "describe"]
 
 FLOOR = -12.0  # of a log-probability: below, half precision and a regression gain nothing
 COMPONENTS = 16  # that are kept of an embedding
-MOST_ROWS, MOST_CLASSES = 100_000, 100_000
 LARGEST = 6e4  # of a kept number: half precision ends here
 FOLDER = f"{OWN}/reference"
 MOST_BYTES = 2**30
@@ -71,21 +70,21 @@ class Description:
     embeddings: NDArray[np.float16] | None = None
 
     def __post_init__(self) -> None:
-        classes = np.asarray(self.classes)
-        if classes.dtype.kind not in "Uiufb" or classes.ndim != 1 or not 1 <= len(classes) <= MOST_CLASSES:
-            raise _undescribed(classes, "classes", f"one text or number per class, at most {MOST_CLASSES:,}")
-        found = {"classes": np.asarray(class_list(classes, "classes of a description"))}
-        answers = found["answers"] = _half("answers", self.answers, len(classes))
-        silent = np.isnan(answers)
-        good = silent.all(axis=1) | (np.isfinite(answers).all(axis=1) & (answers <= 0.01).all(axis=1))
-        if not good.all() or silent.all():
-            wanted = "logarithms of probabilities, or NaN in a whole row, but not in all rows"
+        found = {"classes": np.asarray(class_list(self.classes, "classes of a description"))}
+        answers = found["answers"] = _half("answers", self.answers)
+        silent = np.isnan(answers).all(axis=1)
+        good = silent | (np.isfinite(answers) & (answers <= 0.01)).all(axis=1)
+        if answers.shape[1] != len(found["classes"]) or not good.all() or silent.all():
+            wanted = (
+                "logarithms of probabilities, a column per class, or NaN in a whole row but not in all rows"
+            )
             raise _undescribed(answers, "answers", wanted)
         if self.embeddings is not None:
-            found["embeddings"] = _half("embeddings", self.embeddings, None)
+            found["embeddings"] = _half("embeddings", self.embeddings)
             if len(found["embeddings"]) != len(answers) or not np.isfinite(found["embeddings"]).all():
-                wanted = f"finite numbers for {len(answers)} rows"
-                raise _undescribed(found["embeddings"], "embeddings", wanted)
+                raise _undescribed(
+                    found["embeddings"], "embeddings", f"finite numbers for {len(answers)} rows"
+                )
         for name, values in found.items():
             values.flags.writeable = False
             object.__setattr__(self, name, values)
@@ -105,15 +104,11 @@ class Description:
         return f"Description({classes} classes, {rows} reference rows, {self.n_bytes:,} bytes)"
 
 
-def _half(name: str, values: Any, columns: int | None) -> NDArray[np.float16]:
-    """Return a copy (r, columns) in half precision, or raise."""
+def _half(name: str, values: Any) -> NDArray[np.float16]:
+    """Return a copy (r, q) in half precision, or raise."""
     array = np.asarray(values)
-    fits = array.ndim == 2 and 1 <= len(array) <= MOST_ROWS and 1 <= array.shape[1] <= MOST_CLASSES
-    if array.dtype.kind != "f" or not fits or columns not in (None, array.shape[1]):
-        wanted = f"floats (r, {'q' if columns is None else columns}), at most {MOST_ROWS:,} rows"
-        raise _undescribed(array, name, wanted)
-    if (np.abs(array) > LARGEST).any():
-        raise _undescribed(array, name, f"numbers up to {LARGEST:g}")
+    if array.dtype.kind != "f" or array.ndim != 2 or not array.size or (np.abs(array) > LARGEST).any():
+        raise _undescribed(array, name, f"floats (r, q) up to {LARGEST:g}")
     return np.array(array, dtype=np.float16)
 
 
@@ -230,7 +225,7 @@ def write_reference(shelf: Shelf, X: Any) -> Reference:
     before = [other for other, known in _found(shelf) if known is None or known.kind == made.kind]
     shelf.write(f"{FOLDER}/{name}", data)
     for other in {*before} - {name}:
-        shelf.root.at(f"{FOLDER}/{other}").delete()
+        (shelf.root / FOLDER / other).delete()
     return made
 
 
@@ -248,7 +243,7 @@ def read_references(shelf: Shelf) -> list[Reference]:
 
 def _found(shelf: Shelf) -> Iterator[tuple[str, Reference | None]]:
     """Yield the name of each file of reference rows, and the rows; None where they are damaged."""
-    for entry in shelf.root.at(FOLDER).entries():
+    for entry in (shelf.root / FOLDER).entries():
         name = Path(entry.path.name)
         if name.suffix in _DECODERS:
             known = None

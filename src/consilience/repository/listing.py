@@ -164,12 +164,6 @@ class RepositoryCheck:
         """Return everything as plain data, ready for JSON."""
         return {"passed": self.passed, **vars(self), "findings": [vars(one) for one in self.findings]}
 
-    def to_frame(self) -> Any:
-        """Return a pandas data frame with one row per finding."""
-        pandas = require("pandas", extra="tables", purpose="A data frame")
-        columns = ["model", "file", "problem", "text"]
-        return pandas.DataFrame([vars(one) for one in self.findings], columns=columns)
-
     def __repr__(self) -> str:
         checked = f"{counted(self.n_models, 'model')}, {counted(self.n_files, 'file')} checked"
         if self.passed:
@@ -252,12 +246,6 @@ class SearchResult(Ranking):
             "misfits": dict(self.misfits),
             "undescribed": list(self.undescribed),
         }
-
-    def to_frame(self) -> Any:
-        """Return a pandas data frame with one row per model that was run, and its place in the shortlist."""
-        frame = super().to_frame()
-        frame["shortlist"] = [self.matches.get(name) for name in frame["teacher"]]
-        return frame
 
     def __repr__(self) -> str:
         lines = [self.summary, super().__repr__()]

@@ -14,15 +14,13 @@ from numpy.typing import ArrayLike
 from consilience._validation import check_choice, check_count, n_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, shown, warn
-from consilience.files.card import MAX_BYTES, date_now, jsonable
-from consilience.files.preprocess import ImagePreprocess, as_preprocess
-from consilience.files.remote import RemotePath
+from consilience.files.card import MAX_BYTES
+from consilience.files.made import date_now, jsonable
 from consilience.files.strict_json import checked, text
 from consilience.labels import class_list, read_labels
 from consilience.rank.rank import rank_teachers
 from consilience.repository.cover import cover_classes
 from consilience.repository.description import (
-    Reference,
     as_reference,
     describe,
     kind_of_rows,
@@ -41,11 +39,12 @@ from consilience.repository.entry import (
     read_entry,
 )
 from consilience.repository.listing import Described, Listing, RepositoryCheck, SearchResult
-from consilience.repository.saving import card_of, name_of, stage_model
+from consilience.repository.saving import card_of, entry_of_files, name_of, stage_model
 from consilience.repository.shelf import Shelf, card_file
 from consilience.repository.shortlist import shortlist
 from consilience.repository.signature import misfit, plain_rows
 from consilience.rows import as_rows, rows_that_fit
+from consilience.rows.images import ImagePreprocess
 from consilience.run import Progress, Run, silent
 from consilience.teachers import Teacher, as_teacher
 
@@ -84,7 +83,7 @@ class Repository:
     def folder(self) -> Any:
         """The folder that the models lie in: a Path, or the text of a URL."""
         root = self._shelf.root
-        return str(root) if isinstance(root, RemotePath) else root.path
+        return str(root) if root.local is None else root.local
 
     def add(
         self,
@@ -131,7 +130,7 @@ class Repository:
             checked(key, value, TEXTS[key])
         checked("description", description, text(100_000))
         measured = checked("metrics", {} if metrics is None else jsonable(metrics), METRICS)
-        prepared = None if preprocess is None else as_preprocess(preprocess)
+        prepared = None if preprocess is None else ImagePreprocess.from_dict(preprocess)
         classes = None if classes is None else class_list(classes)
         name = check_name(name_of(model) if name is None else name)
         folder = folder_of(name)
@@ -140,13 +139,12 @@ class Repository:
             teacher, card = stage_model(model, classes, folder, files, example)
             if prepared is None and card is not None:
                 prepared = card.preprocess
-            file = folder if teacher.file is None else teacher.file.absolute().relative_to(files.absolute())
-            entry = ModelEntry(
+            entry = entry_of_files(
+                files,
+                folder,
+                teacher,
                 name=name,
-                classes=tuple(class_list(teacher.classes)),
-                file=f"{files.name}/{Path(file).as_posix()}",
-                files={},
-                inputs=teacher.inputs,
+                feature_names=None if card is None else card.feature_names,
                 description=description,
                 metrics=measured,
                 preprocess={} if prepared is None else prepared.to_dict(),
@@ -154,11 +152,20 @@ class Repository:
                 **texts,
             )
             teacher.release()
-            entry, content = card_of(files, entry, card, teacher)
-            (files / f"{folder}.card.json").write_bytes(content)
+            (files / f"{folder}.card.json").write_bytes(card_of(entry, card, teacher))
         if reference is not None:
             self.set_reference(reference)
-        self._describe_new(entry)
+        try:
+            failed = self._describe([entry], silent).failed.get(name)
+        except (ConsilienceError, OSError) as error:  # that it has no description does not undo the add
+            failed = str(error)
+        if failed:
+            warn(
+                ConsilienceWarning(
+                    f"{name!r} is added, but has no description, so search does not find it: {failed} "
+                    "Mend this, and call describe()."
+                )
+            )
         return entry
 
     def remove(self, name: str) -> None:
@@ -210,12 +217,17 @@ class Repository:
 
     def _read(self, name: object) -> ModelEntry | str:
         """Return a model, or why its card cannot be used; raise where there is none of that name."""
+        found = self._find(name)
+        if found is None:
+            names = self.list().names
+            listing = f"it has {shorten(names)}" if names else "it is empty"
+            raise InvalidInputError(f"The repository has no model {shown(name)}; {listing}.")
+        return found
+
+    def _find(self, name: object) -> ModelEntry | str | None:
         folder = folder_of(name) if isinstance(name, str) else ""
-        if is_folder(folder) and (card := self._shelf.root.at(card_file(folder))).about() is not None:
-            return read_entry(card.read(MAX_BYTES), folder)
-        names = self.list().names
-        listing = f"it has {shorten(names)}" if names else "it is empty"
-        raise InvalidInputError(f"The repository has no model {shown(name)}; {listing}.")
+        card = self._shelf.root / card_file(folder) if is_folder(folder) else None
+        return None if card is None or card.about() is None else read_entry(card.read(MAX_BYTES), folder)
 
     def _read_all(self) -> dict[str, ModelEntry | str]:
         """Return what is known of each folder, in their order."""
@@ -307,39 +319,24 @@ class Repository:
         progress : callable
             Called with ("describing", models done, models in all).
         """
+        return self._describe(self.list().models, progress)
+
+    def _describe(self, models: Sequence[ModelEntry], progress: Progress) -> Described:
         done, failed = [], {}
         for reference in read_references(self._shelf):
-            fitting = self.list(like=reference.X).models
+            fitting = [one for one in models if not misfit(one, reference.X)]
             known = read_descriptions(self._shelf, fitting, reference)
             waiting = [one for one in fitting if one.name not in known]
             for place, entry in enumerate(waiting):
                 try:
-                    self._describe(entry, reference)
+                    teacher = self[entry.name]
+                    write_description(self._shelf, entry, reference, describe(teacher, reference.X))
+                    teacher.release()
                     done.append(entry.name)
                 except (ConsilienceError, OSError) as error:
                     failed[entry.name] = " ".join(str(error).split())
                 progress("describing", place + 1, len(waiting))
         return Described(tuple(dict.fromkeys(done)), failed)
-
-    def _describe(self, entry: ModelEntry, reference: Reference) -> None:
-        teacher = self[entry.name]
-        made = describe(teacher, reference.X)
-        teacher.release()
-        write_description(self._shelf, entry, reference, made)
-
-    def _describe_new(self, entry: ModelEntry) -> None:
-        """Describe a model that was added; that it fails does not undo the add."""
-        try:
-            for reference in read_references(self._shelf):
-                if not misfit(entry, reference.X):
-                    self._describe(entry, reference)
-        except (ConsilienceError, OSError) as error:
-            warn(
-                ConsilienceWarning(
-                    f"{entry.name!r} is added, but has no description, so search does not find it: {error} "
-                    "Mend this, and call describe()."
-                )
-            )
 
     def search(
         self,
@@ -412,11 +409,7 @@ class Repository:
         return iter(self.list().names)
 
     def __contains__(self, name: object) -> bool:
-        folder = folder_of(name) if isinstance(name, str) else ""
-        if not is_folder(folder):
-            return False
-        card = self._shelf.root.at(card_file(folder)).read(MAX_BYTES)
-        return isinstance(read_entry(card, folder), ModelEntry)
+        return isinstance(self._find(name), ModelEntry)
 
     def __repr__(self) -> str:
         return f"Repository({str(self._shelf.root)!r}: {counted(len(self), 'model')})"
@@ -424,34 +417,31 @@ class Repository:
 
 def _costs(models: Sequence[ModelEntry], cost: Cost) -> dict[str, float]:
     """Return what each model costs, at least 0; models whose card lacks that metric are left out."""
-    ask: Any = cost
+    found: dict[str, Any] = {}
     if isinstance(cost, str):
-        metrics = sorted({name for one in models for name in one.metrics})
         if models:
-            check_choice("cost", cost, ["size", *metrics])
-        models = [one for one in models if cost == "size" or cost in one.metrics]
-        ask = _n_bytes if cost == "size" else lambda one: one.metrics[cost]
-    elif not callable(cost):
+            check_choice("cost", cost, ["size", *sorted({name for one in models for name in one.metrics})])
+        for one in models:
+            if cost == "size" or cost in one.metrics:
+                found[one.name] = one.n_bytes if cost == "size" else one.metrics[cost]
+    elif callable(cost):
+        for one in models:
+            try:
+                found[one.name] = cost(one)
+            except Exception as error:  # whatever a foreign function raises
+                raise InvalidInputError(
+                    f"cost failed on the model {one.name!r}: {type(error).__name__}: {shown(str(error))}"
+                ) from error
+    else:
         raise InvalidInputError(
             '{argument} must be "size", the name of a metric, or a function.', argument="cost", value=cost
         )
-    found = {}
-    for one in models:
-        try:
-            value = found[one.name] = ask(one)
-        except Exception as error:  # whatever a foreign function raises
-            raise InvalidInputError(
-                f"cost failed on the model {one.name!r}: {type(error).__name__}: {shown(str(error))}"
-            ) from error
+    for name, value in found.items():
         if not isinstance(value, numbers.Real) or not 0 <= float(value) < math.inf:
             raise InvalidInputError(
-                f"The cost of {one.name!r} is {shown(value)}; a cost is at least 0, and finite."
+                f"The cost of {name!r} is {shown(value)}; a cost is at least 0, and finite."
             )
     return found
-
-
-def _n_bytes(entry: ModelEntry) -> float:
-    return entry.n_bytes
 
 
 def _labelled_rows(X: Any, y: Any, memory: Any, seed: int) -> tuple[Any, list[Any]]:

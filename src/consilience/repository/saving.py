@@ -19,13 +19,15 @@ from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import Card, CardOutput, card_bytes, card_path, find_card, find_folder_card
 from consilience.files.disk import file_sha256, opened, replacing
 from consilience.files.export import finish, sklearn_to_onnx, write_model
-from consilience.files.preprocess import ImagePreprocess
 from consilience.files.storage import local_path
+from consilience.labels import class_list
 from consilience.repository.entry import KEY, ModelEntry, ModelFile, inside
 from consilience.repository.signature import plain_rows
+from consilience.rows.images import ImagePreprocess
 from consilience.rows.tables import column_names, columns_of, is_instance_of, is_numeric, is_table, kind_of
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.folders import PICKLES, list_files
+from consilience.teachers.inputs import Columns
 from consilience.teachers.onnx import Onnx, load_safely
 
 ENDINGS = (".onnx", ".npz", ".skops")
@@ -90,47 +92,55 @@ def stage_model(
     return teacher, card
 
 
-def card_of(files: Path, entry: ModelEntry, card: Card | None, teacher: Teacher) -> tuple[ModelEntry, bytes]:
-    """Return a model with its files and its columns, and the content of its card.
+def entry_of_files(
+    files: Path, folder: str, teacher: Teacher, *, feature_names: tuple[str, ...] | None, **facts: Any
+) -> ModelEntry:
+    """Return what a repository knows of a staged model.
 
     Parameters
     ----------
     files : Path
-        The folder that they were made in, whose name is a part of their path.
-    entry : ModelEntry
-        Without these yet.
-    card : Card or None
-        That the model had before.
+        The folder that its files were made in, whose name is a part of their path.
+    folder : str
     teacher : Teacher
         Of the staged file.
+    feature_names : tuple of str or None
+        From the card that the model had, if its file does not tell.
+    facts
+        What the file does not say: see `ModelEntry`.
     """
     made = sorted(path for path in files.rglob("*") if path.is_file())
     named = {f"{files.name}/{path.relative_to(files).as_posix()}": path for path in made}
-    about = {name: ModelFile(file_sha256(path), path.stat().st_size) for name, path in named.items()}
-    base = card or Card(entry.name, entry.classes)
-    columns = teacher.columns if isinstance(teacher, Onnx) else None
-    names = None if columns is None else columns.names
-    kinds = {} if columns is None or columns.kinds is None else teacher.column_kinds
-    entry = replace(
-        entry,
-        files=about,
-        feature_names=base.feature_names if names is None else tuple(names),
+    columns = teacher.columns if isinstance(teacher, Onnx) else Columns()
+    kinds = teacher.column_kinds if columns.kinds is not None else {}
+    file = folder if teacher.file is None else teacher.file.absolute().relative_to(files.absolute())
+    return ModelEntry(
+        classes=tuple(class_list(teacher.classes)),
+        file=f"{files.name}/{Path(file).as_posix()}",
+        files={name: ModelFile(file_sha256(path), path.stat().st_size) for name, path in named.items()},
+        inputs=teacher.inputs,
+        feature_names=feature_names if columns.names is None else tuple(columns.names),
         column_kinds={str(name): kind for name, kind in kinds.items()},
+        **facts,
     )
-    one = about.get(entry.file)
+
+
+def card_of(entry: ModelEntry, before: Card | None, teacher: Teacher) -> bytes:
+    """Return the content of a model's card, with what the card that it had before says of it."""
+    base, file = before or Card(entry.name, entry.classes), entry.files.get(entry.file)
     card = replace(
         base,
         name=entry.name,
         classes=entry.classes,
         output=base.output or cast(CardOutput | None, teacher.output),
-        sha256=None if one is None else one.sha256,
+        sha256=None if file is None else file.sha256,
         description=entry.description or base.description,
         details={**base.details, KEY: entry.repository_part()},
         centres=base.centres if base.classes == entry.classes else None,
         feature_names=entry.feature_names,
         preprocess=ImagePreprocess.from_dict(entry.preprocess) if entry.preprocess else None,
     )
-    return entry, card_bytes(card)
+    return card_bytes(card)
 
 
 def _source_of(model: Any) -> Path | None:

@@ -18,25 +18,22 @@ import hashlib
 import os
 import re
 import secrets
-import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from consilience.exceptions import (
-    ConsilienceError,
     InvalidInputError,
     StorageError,
     UnsafeFileError,
     WriteError,
 )
 from consilience.files.card import MAX_BYTES
-from consilience.files.disk import file_sha256
-from consilience.files.remote import RemotePath
-from consilience.files.storage import Entry, StoragePath, local_path, storage_path
-from consilience.repository.entry import ModelEntry, is_folder
+from consilience.files.storage import BLOCK, Entry, StoragePath, local_path, storage_path
+from consilience.repository.entry import ModelEntry, ModelFile, is_folder
 from consilience.repository.listing import Finding, RepositoryCheck
 from consilience.run import Progress
 
@@ -48,6 +45,7 @@ STALE = 3600.0
 _DESCRIPTION = re.compile(r"description-[0-9a-f]{32}\.npz")
 _TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.[0-9a-f]{16}\.tmp")
 _ADD = re.compile(r"[0-9a-f]{16}/.+")
+_SAYS = {"missing": "is missing, or no regular file", "damaged": "is not the file that was added"}
 
 
 class Shelf:
@@ -67,7 +65,7 @@ class Shelf:
         if self.root.is_root() is False:
             raise InvalidInputError(f"The repository {str(self.root)!r} is a file; give a folder.")
         names = self.root.names()  # before the README is looked for: another process may be making it
-        if set(names) - {OWN} and not self.root.at(README).is_file():
+        if set(names) - {OWN} and not (self.root / README).is_file():
             raise InvalidInputError(
                 f"The folder {str(self.root)!r} holds other files and is no repository. Give a new or an "
                 "empty folder, and add the models to it."
@@ -75,24 +73,18 @@ class Shelf:
 
     def write(self, path: str, data: bytes) -> None:
         """Write a file whole or not at all, in a repository that need not be there yet."""
-        self._prepare()
-        self.root.at(path.rpartition("/")[0]).make_root()
-        with self.root.at(path).writing(durable=True) as file:
+        if path != README and not (self.root / README).is_file():
+            self.write(README, README_TEXT.encode())
+        (self.root / path).parent.make_root()
+        with (self.root / path).writing(durable=True) as file:
             file.write(data)
-
-    def _prepare(self) -> None:
-        """Make the folder, and write what tells that it is a repository."""
-        if not self.root.at(README).is_file():
-            self.root.at(OWN).make_root()
-            with self.root.at(README).writing() as file:
-                file.write(README_TEXT.encode())
 
     def find(self, paths: Iterable[str]) -> dict[str, Entry]:
         """Return what is known of those of some paths that are there."""
-        if isinstance(self.root, RemotePath):
+        if self.root.local is None:
             tree = self.root.tree()  # one request for each thousand files
             return {path: tree[path] for path in paths if path in tree}
-        found = {path: self.root.at(path).about() for path in paths}
+        found = {path: (self.root / path).about() for path in paths}
         return {path: entry for path, entry in found.items() if entry is not None}
 
     def read_cards(self) -> dict[str, bytes | None]:
@@ -108,7 +100,7 @@ class Shelf:
 
         When the block ends without an error, the model is there; otherwise nothing is.
         """
-        card, name = self.root.at(card_file(folder)), secrets.token_hex(8)
+        card, name = self.root / card_file(folder), secrets.token_hex(8)
         taken = InvalidInputError(
             f"The repository has a model {folder!r} already (capitals do not tell names apart). Remove it "
             "first, or give {remedy} another.",
@@ -116,11 +108,11 @@ class Shelf:
         )
         if card.about() is not None:
             raise taken
-        self._prepare()
+        self.write(README, README_TEXT.encode())
         (self.root / folder).make_folder()
         (self.root / folder / name).make_root()
         with tempfile.TemporaryDirectory(prefix="consilience-") as elsewhere:
-            above = Path(elsewhere) if isinstance(self.root, RemotePath) else self.root.path / folder
+            above = Path(elsewhere) if self.root.local is None else self.root.local / folder
             (above / name).mkdir(exist_ok=True)
             done = False
             try:
@@ -136,15 +128,15 @@ class Shelf:
 
     def _send(self, made: Path, folder: str) -> None:
         """Put the files of a model behind the URL, if there is one, and look whether they arrived."""
-        if not isinstance(self.root, RemotePath):
+        if self.root.local is not None:
             return
         place = self.root / folder / made.name
         sizes = {}
         for file in sorted(path for path in made.rglob("*") if path.is_file()):
-            path = file.relative_to(made).as_posix()
-            sizes[path] = file.stat().st_size
-            place.at(path.rpartition("/")[0]).make_root()
-            place.at(path).upload(file)
+            target = place / file.relative_to(made).as_posix()
+            sizes[file.relative_to(made).as_posix()] = file.stat().st_size
+            target.parent.make_root()
+            target.upload(file)
         if {path: entry.size for path, entry in place.tree().items()} != sizes:
             raise StorageError(
                 f"The model {folder!r} was not added: {self.root} does not hold what was sent. Add it again."
@@ -155,29 +147,25 @@ class Shelf:
 
         An add of this name that goes on meanwhile keeps its files.
         """
-        card = self.root.at(card_file(folder))
+        card = self.root / card_file(folder)
         card.delete()
         if card.about() is not None:
             raise StorageError(
                 f"{card} cannot be deleted. Check that it is a file, and that you may delete it."
             )
         there = (self.root / folder).tree()
-        others = (
-            {path for path in there if _ADD.fullmatch(path) and path[:16] not in entry.adds}
-            if entry
-            else set()
-        )
+        adds = entry.adds if entry else {path[:16] for path in there}
+        others = {path for path in there if _ADD.fullmatch(path) and path[:16] not in adds}
         self._delete(folder, there.keys() - others)
 
     def _delete(self, folder: str, paths: Iterable[str], add: str = "") -> None:
         """Delete files of a model, and folders that are empty then."""
-        place = self.root / folder
-        above = {"", add}
+        above = {folder, f"{folder}/{add}".rstrip("/")}
         for path in paths:
-            place.at(path).delete()
-            above |= {str(one) for one in PurePosixPath(path).parents} - {"."}
-        for path in sorted(above, key=len, reverse=True):
-            place.at(path).delete_folder()
+            (self.root / folder / path).delete()
+            above |= {str(one) for one in PurePosixPath(folder, path).parents} - {"."}
+        for one in sorted(above, key=len, reverse=True):
+            (self.root / one).delete_folder()
 
     def verify(self, known: Mapping[str, ModelEntry | str], progress: Progress) -> RepositoryCheck:
         """Compare every file with its card; see `Repository.verify`."""
@@ -218,39 +206,25 @@ class Shelf:
 
     def model_path(self, entry: ModelEntry) -> Path:
         """Return the file or folder of a model on this machine; from a URL, a copy that was checked."""
-        if not isinstance(self.root, RemotePath):
-            _check_plain_files(self.root.path / entry.folder, entry)
-            return Path(self.root.path, entry.folder, entry.file)
-        card = self.root.at(card_file(entry.folder)).read(MAX_BYTES) or b""
-        place = self._copies / f"{entry.folder}-{hashlib.sha256(card).hexdigest()[:32]}"
-        if place.is_dir() and not _is_good(place, entry):
-            shutil.rmtree(place, ignore_errors=True)  # damaged since: copy it again
-        if not place.is_dir():
-            self._copy(entry, card, place)
-        return place / entry.file
-
-    def _copy(self, entry: ModelEntry, card: bytes, place: Path) -> None:
-        """Copy a model to a folder of this machine, which is there as a whole or not at all."""
-        temporary = place.with_name(f".{place.name}.{secrets.token_hex(8)}.tmp")
+        if self.root.local is not None:
+            _check_plain(entry, (self.root / entry.folder).tree())
+            return Path(self.root.local, entry.folder, entry.file)
         try:
-            self._copies.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for path, about in entry.files.items():
-                (temporary / path).parent.mkdir(parents=True, exist_ok=True)
-                _fetch(self.root.at(f"{entry.folder}/{path}"), temporary / path, about.n_bytes)
-            (temporary / entry.card_copy).write_bytes(card)
-            if not _is_good(temporary, entry):
-                raise InvalidInputError(
-                    f"A file of the model {entry.name!r} is missing, or not the file that was added. Remove "
-                    "the model, and add it again."
-                )
-            with contextlib.suppress(OSError):  # another process was quicker with the same copy
-                os.rename(temporary, place)
-        except ConsilienceError:
-            raise
+            self._copies.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is in a bucket may be private
         except OSError as error:
-            raise WriteError(error.errno, error.strerror or str(error), str(place)) from error
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            raise WriteError(error.errno, error.strerror or str(error), str(self._copies)) from error
+        card = (self.root / card_file(entry.folder)).read(MAX_BYTES) or b""
+        place = self._copies / f"{entry.folder}-{hashlib.sha256(card).hexdigest()[:32]}"
+        copies = storage_path(place)
+        there = copies.tree()
+        for path, about in entry.files.items():
+            if _problem(there.get(path), about):  # no copy yet, or damaged since
+                (copies / path).parent.make_root()
+                with (copies / path).writing() as file:
+                    _fetch(self.root / entry.folder / path, file, about)
+        with (copies / entry.card_copy).writing() as file:
+            file.write(card)
+        return place / entry.file
 
 
 def card_file(folder: str) -> str:
@@ -258,13 +232,17 @@ def card_file(folder: str) -> str:
     return f"{folder}/{folder}.card.json"
 
 
-def _fetch(source: StoragePath, target: Path, size: int) -> None:
-    """Copy a file of so many bytes; of a longer one no more than that and a block."""
-    with contextlib.suppress(FileNotFoundError), target.open("wb") as file:
-        for block in source.blocks():
+def _fetch(source: StoragePath, file: BinaryIO, about: ModelFile) -> None:
+    """Copy a file of a model, or raise if it is not the one that was added."""
+    digest = hashlib.sha256()
+    with contextlib.suppress(FileNotFoundError), source.reading() as read:
+        while (block := read.read(BLOCK)) and file.tell() <= about.n_bytes:  # a store may send without end
+            digest.update(block)
             file.write(block)
-            if file.tell() > size:  # a store may send without end
-                return
+    if digest.hexdigest() != about.sha256:
+        raise InvalidInputError(
+            f"{source} is missing, or not the file that was added. Remove the model, and add it again."
+        )
 
 
 def _check_model(entry: ModelEntry, files: Mapping[str, Entry]) -> Iterator[Finding]:
@@ -275,11 +253,8 @@ def _check_model(entry: ModelEntry, files: Mapping[str, Entry]) -> Iterator[Find
         return Finding(folder, path, problem, f"{folder}: {path} {what}.")
 
     for path, about in entry.files.items():
-        there = files.get(path)
-        if there is None or there.kind != "file":
-            yield found(path, "missing", "is missing, or no regular file")
-        elif there.size != about.n_bytes or _sha256(there) != about.sha256:
-            yield found(path, "damaged", "is not the file that was added")
+        if problem := _problem(files.get(path), about):
+            yield found(path, problem, _SAYS[problem])
     card, copy = f"{folder}.card.json", files.get(entry.card_copy)
     if copy is not None and _sha256(copy) != _sha256(files[card]):
         yield found(entry.card_copy, "damaged", "is another card than the model's")
@@ -289,33 +264,29 @@ def _check_model(entry: ModelEntry, files: Mapping[str, Entry]) -> Iterator[Find
 
 
 def _sha256(entry: Entry) -> str:
-    digest = hashlib.sha256()
-    for block in entry.path.blocks():
-        digest.update(block)
-    return digest.hexdigest()
+    with entry.path.reading() as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check_plain_files(top: Path, entry: ModelEntry) -> None:
+def _problem(found: Entry | None, about: ModelFile) -> str:
+    """Return what is wrong with a file of a model; nothing if it is the one that was added."""
+    if found is None or found.kind != "file":
+        return "missing"
+    return "" if found.size == about.n_bytes and _sha256(found) == about.sha256 else "damaged"
+
+
+def _check_plain(entry: ModelEntry, there: Mapping[str, Entry]) -> None:
     """Raise where a file of a model is missing, or no regular file, or behind a link."""
     for path in entry.files:
-        places = [top / path, *(top / part for part in PurePosixPath(path).parents)]
-        if any(place.is_symlink() for place in places):
-            raise UnsafeFileError(
-                f"{path!r} of the model {entry.name!r} is a link. Put the file itself there."
-            )
-        if not places[0].is_file():
+        links = [one for one in (path, *map(str, PurePosixPath(path).parents)) if one in there]
+        if not links:
             raise InvalidInputError(
                 f"The model {entry.name!r} lacks its file {path!r}. Remove the model, and add it again."
             )
-
-
-def _is_good(place: Path, entry: ModelEntry) -> bool:
-    """Tell whether a folder holds the files of a model, unchanged."""
-    try:
-        _check_plain_files(place, entry)
-        return all(file_sha256(place / path) == about.sha256 for path, about in entry.files.items())
-    except InvalidInputError:
-        return False
+        if there[links[0]].kind != "file":
+            raise UnsafeFileError(
+                f"{path!r} of the model {entry.name!r} is a link. Put the file itself there."
+            )
 
 
 def _user_cache() -> Path:

@@ -18,7 +18,7 @@ from scipy.special import softmax
 from scipy.stats import rankdata
 
 from consilience._validation import as_random_state, check_choice, n_rows
-from consilience.exceptions import InvalidInputError, InvalidTypeError
+from consilience.exceptions import InvalidInputError, InvalidTypeError, shown
 from consilience.kernels.arrays import Floats
 from consilience.kernels.rank.probe import (
     gaussian_kernel,
@@ -104,13 +104,14 @@ def shortlist(
 
 def _check_descriptions(descriptions: Mapping[str, Description], rows: int) -> None:
     """Raise unless all are descriptions of this many reference rows."""
-    if not isinstance(descriptions, Mapping):
+    described = isinstance(descriptions, Mapping) and all(
+        isinstance(kept, Description) for kept in descriptions.values()
+    )
+    if not described:
         raise InvalidTypeError(
-            f"descriptions is a {type(descriptions).__name__}; give a mapping of names to descriptions."
+            f"descriptions is {shown(descriptions)}; give a mapping of names to what describe returned."
         )
     for name, kept in descriptions.items():
-        if not isinstance(kept, Description):
-            raise InvalidTypeError(f"descriptions[{name!r}] is a {type(kept).__name__}; use describe().")
         if len(kept.answers) != rows:
             raise InvalidInputError(
                 f"descriptions[{name!r}] is of {len(kept.answers)} reference rows, and there are {rows}. "

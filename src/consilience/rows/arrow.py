@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import mmap
 import tempfile
-import weakref
 from bisect import bisect_right
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ dataset = require("pyarrow.dataset", extra="tables", purpose="Reading tables of 
 
 ROWS_READ = 4096
 """Rows that Arrow reads together."""
+_NO_ROWS = "X is a dataset without rows; expected at least one."
 
 
 class TableRows(PartRows):
@@ -49,8 +49,7 @@ class TableRows(PartRows):
         self._types = {field.name: arrow.float64() if field.name in whole else field.type for field in schema}
         self._maybe = {name for name in gaps if arrow.types.is_boolean(schema.field(name).type)}
         self.names = self.chosen = list(schema.names)
-        kinds = [str(kind) for kind in schema.types]
-        self._texts = texts and kinds in (["string"], ["large_string"])
+        self._texts = texts and [str(kind) for kind in schema.types] in (["string"], ["large_string"])
         super().__init__(parts)
 
     def expect(self, expected: Mapping[Any, str]) -> None:
@@ -65,11 +64,11 @@ class TableRows(PartRows):
         """Return the rows of one block, and columns as the file has them."""
         columns = list(dict.fromkeys([*self.chosen, *keep]))
         part, start, stop = self._place(block)
-        table = self._parts[part].read(start, stop, columns)
+        table = part.read(start, stop, columns)
         return self._typed(table.select(self.chosen)), {name: table.column(name) for name in keep}
 
-    def _finished(self, part: int, start: int, stop: int) -> Any:
-        return self._typed(self._parts[part].read(start, stop, self.chosen))
+    def _rows(self, part: Any, start: int, stop: int) -> Any:
+        return self._typed(part.read(start, stop, self.chosen))
 
     def _typed(self, table: Any) -> Any:
         """Return some rows of Arrow as all rows would be."""
@@ -82,13 +81,14 @@ class TableRows(PartRows):
 class Fragment:
     """A fragment of a ``pyarrow.dataset.Dataset``. Parts in order decode each group of rows once."""
 
+    kind = "a table"
+
     def __init__(self, fragment: Any, schema: Any) -> None:
         self._fragment, self.schema = fragment, schema
         # pandas writes its index as one more column
         self.names = [name for name in schema.names if not name.startswith("__index_level_")]
-        self._in_groups = hasattr(fragment, "row_groups")
-        groups = fragment.row_groups if self._in_groups else ()
-        sizes = [group.num_rows for group in groups] if self._in_groups else [fragment.count_rows()]
+        groups = getattr(fragment, "row_groups", None)
+        sizes = [fragment.count_rows()] if groups is None else [group.num_rows for group in groups]
         self._groups = list(accumulate(sizes, initial=0))  # where each group of rows begins
         self.n_rows = self._groups[-1]
         self._next: tuple[Any, ...] = ()  # the next row, columns, and what gives them
@@ -115,7 +115,7 @@ class Fragment:
             name for name in names if self._fragment.scanner(self.schema, filter=missing[name]).count_rows()
         }
 
-    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Any:
+    def read(self, start: int, stop: int, columns: Sequence[str]) -> Any:
         """Return some rows as a table."""
         if self._next[:2] != (start, columns):
             self._next = (start, columns, self._tables(start, columns))
@@ -129,16 +129,19 @@ class Fragment:
         self._next = () if stop == self.n_rows else (stop, columns, tables)
         return table
 
-    def _tables(self, start: int, columns: Sequence[str] | None) -> Generator[Any, int, None]:
+    def _tables(self, start: int, columns: Sequence[str]) -> Generator[Any, int, None]:
         """Give tables of as many rows as are asked for; the first are those before `start`."""
         group, fragment = bisect_right(self._groups, start) - 1, self._fragment
-        if self._in_groups:
+        if len(self._groups) > 2:
             fragment = fragment.subset(row_group_ids=range(group, len(self._groups) - 1))
-        names = self.schema.names if columns is None else list(columns)
         batches = fragment.to_batches(
-            schema=self.schema, columns=names, batch_size=ROWS_READ, batch_readahead=2, fragment_readahead=1
+            schema=self.schema,
+            columns=list(columns),
+            batch_size=ROWS_READ,
+            batch_readahead=2,
+            fragment_readahead=1,
         )
-        left, count = self.schema.empty_table().select(names), start - self._groups[group]
+        left, count = self.schema.empty_table().select(list(columns)), start - self._groups[group]
         while True:
             parts, found = [left], len(left)
             while found < count and (batch := next(batches, None)) is not None:
@@ -156,47 +159,40 @@ class Fragment:
         return {**self.__dict__, "_next": ()}
 
 
-class KeptTable:
-    """A table in a temporary file without a name: it is gone with this object, also after a crash."""
+class Sliced:
+    """A table of Arrow, or a ``datasets.Dataset`` whose slices are such tables."""
 
-    def __init__(self, schema: Any) -> None:
-        self._file, self.schema = tempfile.TemporaryFile(), schema  # noqa: SIM115 (it lives as long as this)
-        weakref.finalize(self, self._file.close)
-        self._writer = arrow.ipc.new_file(self._file, schema)
-        self.n_rows, self.gaps = 0, set[str]()
+    def __init__(self, table: Any) -> None:
+        self._table, self.n_rows = table, len(table)
 
-    def append(self, table: Any) -> None:
-        """Write rows after the last."""
-        with growing():
-            self._writer.write_table(table, max_chunksize=ROWS_READ)
-        self.n_rows += len(table)
-        self.gaps |= {name for name in table.column_names if table.column(name).null_count}
-
-    def close(self) -> None:
-        """End writing; `read` works from now on."""
-        with growing():
-            self._writer.close()
-            self._file.flush()
-        mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._file.close()
-        self._table = arrow.ipc.open_file(arrow.py_buffer(mapped)).read_all()
-
-    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Any:
+    def read(self, start: int, stop: int, columns: Sequence[str]) -> Any:
         """Return some rows as a table."""
-        table = self._table.slice(start, stop - start)
-        return table if columns is None else table.select(list(columns))
+        return self._table[start:stop].select(list(columns))
 
 
-class _HuggingFace:
-    """A ``datasets.Dataset``."""
+def kept_table(tables: Iterable[Any]) -> Any:
+    """Return tables as one that is mapped from a temporary file without a name.
 
-    def __init__(self, dataset: Any) -> None:
-        self._dataset, self.n_rows = dataset.with_format("arrow"), len(dataset)
+    The file is gone with the table, also after a crash.
+    """
+    with tempfile.TemporaryFile() as file:
+        writer = None
+        for table in tables:
+            with growing():
+                writer = writer or arrow.ipc.new_file(file, table.schema)
+                writer.write_table(table, max_chunksize=ROWS_READ)
+        if writer is None:
+            raise ValueError("it is empty")
+        with growing():
+            writer.close()
+            file.flush()
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return arrow.ipc.open_file(arrow.py_buffer(mapped)).read_all()
 
-    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Any:
-        """Return some rows as a table."""
-        table = self._dataset[start:stop]
-        return table if columns is None else table.select(list(columns))
+
+def gaps_of(table: Any) -> set[str]:
+    """Return the columns of a table that miss a value."""
+    return {name for name in table.column_names if table.column(name).null_count}
 
 
 def parquet_rows(files: Sequence[FilePart], columns: Sequence[str], option: str) -> TableRows:
@@ -233,17 +229,16 @@ def open_rows(X: Any) -> Rows:
             "or batches of rows: X.with_format('arrow').iter(1024)."
         )
     if is_instance_of(X, "datasets", "Dataset"):
-        fragments: list[Any] = [_HuggingFace(X)]
-        schema = X.features.arrow_schema
-        gaps = {name for name in X.column_names if X.data.column(name).null_count}
-    elif getattr(X, "_scan_options", None):
+        if not len(X):
+            raise InvalidInputError(_NO_ROWS)
+        tables = [Sliced(X.with_format("arrow"))]
+        return TableRows(tables, X.features.arrow_schema, gaps_of(X.data), texts=True)
+    if getattr(X, "_scan_options", None):
         raise InvalidInputError(
             "X is an Arrow dataset with a filter, whose rows have no position. Write what it leaves to "
             "a folder first: pyarrow.dataset.write_dataset(X, folder, format='parquet')."
         )
-    else:
-        fragments, schema = [Fragment(fragment, X.schema) for fragment in X.get_fragments()], X.schema
-        gaps = set[str]().union(*(one.gaps for one in fragments))
+    fragments = [Fragment(fragment, X.schema) for fragment in X.get_fragments()]
     if not any(one.n_rows for one in fragments):
-        raise InvalidInputError("X is a dataset without rows; expected at least one.")
-    return TableRows(fragments, schema, gaps, texts=isinstance(fragments[0], _HuggingFace))
+        raise InvalidInputError(_NO_ROWS)
+    return TableRows(fragments, X.schema, set[str]().union(*(one.gaps for one in fragments)))

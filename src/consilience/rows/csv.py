@@ -7,8 +7,8 @@ block is read as the whole file would be.
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,19 @@ from pyarrow import compute
 from pyarrow import csv as reading
 
 from consilience._words import counted
-from consilience.rows.arrow import KeptTable, TableRows
+from consilience.rows.arrow import TableRows, kept_table
 from consilience.rows.files import PartRows
 from consilience.rows.tables import from_arrow, quoted, separator_advice
 
-_MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "-")
-"""What stands for a missing number; in a column of texts, only an empty cell does."""
-_NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity|nan))$"
-_TRUTH = ("true", "false")
-_DATE = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?$"
+_MISSING = ("na", "n/a", "#n/a", "null", "none", "-")
+"""What stands for a missing number, besides an empty cell; in a column of texts, only that does."""
 _ZONE = r"(Z|:.*[+-]\d{2}:?\d{2})$"
-_VALUE = re.compile(f"{_NUMBER}|{_DATE}|^(?i:{'|'.join(_TRUTH)})$", re.ASCII)
 _BYTES = 2**24  # that are read together: a row may not be longer
-_FACTS = frozenset({"plain", "number", "truth", "time", "value", "empty", "full"})
-"""What may hold for all cells of a column: numbers alone; numbers and words for missing ones; booleans,
-dates, or all of these, with empty cells; only empty cells; no empty one."""
+_FACTS = frozenset({"number", "truth", "time", "value", "empty", "full"})
+"""What may hold for all cells of a column: they are numbers, booleans, dates; any of these, without words for
+missing ones; only empty cells; no empty cell."""
+_PLAIN = {"number", "value", "full"}
+"""Numbers alone."""
 
 
 def read_column(cells: Sequence[str]) -> Any:
@@ -54,40 +52,33 @@ class CsvTable:
 
     Attributes
     ----------
-    names : list of str or int
-        Of the header; numbers without one.
-    header : bool
-        Whether the first line names the columns.
+    names : list of str or None
+        Of the columns; None without a header.
+    kind : str
+        What files that are read together must have in common.
+    columns : list of str
+        Their names; numbers without a header.
     facts : list of set of str
         What holds for all cells of each column.
     """
 
     def __init__(self, path: Path) -> None:
-        first, table = list[str](), None
-        for batch in _batches(path):
-            start = 0 if first else 1
-            if table is None:
-                first, table = [column[0].as_py() for column in batch.columns], KeptTable(batch.schema)
-                self.facts = [set(_FACTS) for _ in first]
-            for facts, column in zip(self.facts, batch.columns, strict=True):
-                facts &= _facts(column.slice(start))
-            table.append(batch)
-        if table is None:
-            raise ValueError("it is empty")
-        table.close()
-        self._table, self.header = table, _is_header(first, self.facts)
-        self.names: list[Any] = _check_names(first) if self.header else list(range(len(first)))
-        self.n_rows = table.n_rows - self.header
+        table = kept_table(_batches(path))
+        first, self.facts = [column[0].as_py() for column in table.columns], _all_facts(table[1:])
+        header = _is_header(first, self.facts)
+        if not header:
+            self.facts = _all_facts(table)
+        self.names = _check_names(first) if header else None
+        self.columns = self.names or table.column_names
+        self.kind = "a table" if header else counted(len(first), "column")
+        self._table = table[int(header) :].rename_columns(self.columns)
+        self.n_rows = len(self._table)
         if not self.n_rows:
             raise ValueError("it has a header and no rows")
-        if not self.header:
-            self.facts = [a & _facts(arrow.array([b])) for a, b in zip(self.facts, first, strict=True)]
 
-    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Any:
-        """Return some rows as a table of texts; columns by name."""
-        table = self._table.read(start + self.header, stop + self.header)
-        table = table.rename_columns([str(name) for name in self.names])
-        return table if columns is None else table.select(list(map(str, columns)))
+    def read(self, start: int, stop: int, columns: Sequence[str]) -> Any:
+        """Return some rows as a table of texts."""
+        return self._table[start:stop].select(columns)
 
 
 class CsvRows(TableRows):
@@ -98,9 +89,9 @@ class CsvRows(TableRows):
     def __init__(
         self, tables: Sequence[CsvTable], columns: list[str] | None, expected: Mapping[Any, str]
     ) -> None:
-        self.names, self.chosen = columns, tables[0].names if columns is None else columns
+        self.names, self.chosen = columns, columns or tables[0].columns
         self._facts = {
-            name: set.intersection(*(table.facts[table.names.index(name)] for table in tables))
+            name: set.intersection(*(table.facts[table.columns.index(name)] for table in tables))
             for name in self.chosen
         }
         self.expect(expected)
@@ -117,19 +108,19 @@ class CsvRows(TableRows):
             fits = len(expected) == len(self.chosen)
             expected = dict(zip(self.chosen, expected.values(), strict=True)) if fits else {}
         self._kinds = {name: _kind(facts, expected.get(name, "")) for name, facts in self._facts.items()}
-        plain = all("plain" in facts for facts in self._facts.values())
+        self._maybe = {name for name, facts in self._facts.items() if _may_miss(self._kinds[name], facts)}
+        plain = all(facts >= _PLAIN for facts in self._facts.values())
         self._matrix = self.names is None and plain and "text" not in self._kinds.values()
         self.__dict__.pop("head", None)
 
     def _typed(self, table: Any) -> Any:
-        kinds = [self._kinds[name] for name in self.chosen]
-        values = [_READ[kind](column) for kind, column in zip(kinds, table.columns, strict=True)]
+        columns = zip(table.column_names, table.columns, strict=True)
+        values = [_READ[self._kinds[name]](column) for name, column in columns]
         if self._matrix:
             return np.column_stack([column.to_numpy() for column in values])
-        maybe = {str(name) for name in self.chosen if _may_miss(self._kinds[name], self._facts[name])}
-        frame = from_arrow(arrow.table(values, names=list(map(str, self.chosen))), maybe)
+        frame = from_arrow(arrow.table(values, names=table.column_names), self._maybe)
         if self.names is None and hasattr(frame, "iloc"):
-            frame.columns = self.chosen
+            frame.columns = range(len(values))
         return frame
 
 
@@ -171,10 +162,11 @@ def _batches(path: Path) -> Iterator[Any]:
 
 def _is_header(first: Sequence[str], facts: Sequence[set[str]]) -> bool:
     """Tell whether the first line names the columns."""
-    texts = [i for i, cell in enumerate(first) if cell and not _VALUE.search(cell)]
+    values = ["value" in _facts(arrow.array([cell])) for cell in first]
     # a name may be a number, such as a year: then some other name stands above numbers
-    every = not any(_VALUE.search(cell) for cell in first)
-    return bool(texts) and (every or any("value" in facts[i] for i in texts))
+    every = not any(value and cell for value, cell in zip(values, first, strict=True))
+    above = any("value" in below for value, below in zip(values, facts, strict=True) if not value)
+    return not all(values) and (every or above)
 
 
 def _check_names(names: list[str]) -> list[str]:
@@ -189,34 +181,24 @@ def _check_names(names: list[str]) -> list[str]:
     return names
 
 
+def _all_facts(table: Any) -> list[set[str]]:
+    """Return what holds for all cells of each column, chunk by chunk."""
+    return [set(_FACTS).intersection(*map(_facts, column.chunks)) for column in table.columns]
+
+
 def _facts(cells: Any) -> set[str]:
-    """Return what holds for all of some cells."""
-    number = compute.match_substring_regex(cells, _NUMBER)
+    """Return what holds for all of some cells; all of it where there are none."""
     if not len(cells):
         return set(_FACTS)
-    if _all(number):  # as in most columns
-        return {"plain", "number", "value", "full"}
-    empty, words = compute.equal(cells, ""), compute.utf8_lower(cells)
-    truth = compute.or_(empty, compute.is_in(words, arrow.array(_TRUTH)))
-    time = compute.or_(empty, compute.match_substring_regex(cells, _DATE))
-    flags = {
-        "number": compute.or_(number, compute.is_in(words, arrow.array(_MISSING))),
-        "truth": truth,
-        "time": time,
-        "value": compute.or_(compute.or_(number, truth), time),
-        "empty": empty,
-        "full": compute.invert(empty),
-    }
-    found = {fact for fact, holds in flags.items() if _all(holds)}
-    try:
-        _READ["time"](cells if "time" in found else cells.slice(0, 0))
-    except ValueError:  # 2024-13-45
-        found.remove("time")
+    empty = compute.sum(compute.equal(cells, "")).as_py()
+    found = {fact for fact, count in (("empty", len(cells)), ("full", 0)) if empty == count}
+    for kind in ("number", "truth", "time"):
+        with suppress(arrow.ArrowInvalid):
+            missing = _READ[kind](cells).null_count
+            found |= {kind, "value"} if missing == empty else {kind}
+        if found >= _PLAIN:  # as in most columns
+            break
     return found
-
-
-def _all(flags: Any) -> bool:
-    return bool(compute.all(flags, min_count=0).as_py())
 
 
 def _kind(facts: set[str], expected: str = "") -> str:
@@ -232,11 +214,13 @@ def _may_miss(kind: str, facts: set[str]) -> bool:
 
 
 def _numbers(cells: Any) -> Any:
-    return compute.if_else(compute.match_substring_regex(cells, _NUMBER), cells, None).cast("float64")
+    missing = compute.is_in(compute.utf8_lower(cells), arrow.array(_MISSING))
+    return compute.if_else(missing, None, _texts(cells)).cast("float64")
 
 
 def _truths(cells: Any) -> Any:
-    return compute.if_else(compute.equal(cells, ""), None, compute.equal(compute.utf8_lower(cells), "true"))
+    # "1" is a number, though Arrow would read it as true
+    return compute.if_else(compute.utf8_is_digit(cells), "?", _texts(cells)).cast("bool")
 
 
 def _times(cells: Any) -> Any:

@@ -35,21 +35,16 @@ class TorchRows(Rows):
     local = True
 
     def __init__(self, dataset: Any) -> None:
-        kind = type(dataset).__name__
+        problem = "" if hasattr(dataset, "__len__") else " without a length"
         if is_instance_of(dataset, "torch.utils.data", "IterableDataset"):
-            kind += ", an IterableDataset, whose rows cannot be read by number"
-        elif hasattr(dataset, "__len__"):
-            self._dataset, few = dataset, min(2, len(dataset))
-            self.borders = cut([len(dataset)], 1)  # until a row was read
-            size = bytes_of(self.take(np.arange(few)))
-            self.borders = cut([len(dataset)], block_rows(size, few))
-            return
-        else:
-            kind += " without a length"
-        raise InvalidInputError(
-            f"X is a {kind}. Rows are read several times: give a map-style Dataset, with __len__ and "
-            "__getitem__."
-        )
+            problem = ", an IterableDataset, whose rows cannot be read by number"
+        if problem:
+            raise InvalidInputError(
+                f"X is a {type(dataset).__name__}{problem}. Rows are read several times: give a map-style "
+                "Dataset, with __len__ and __getitem__."
+            )
+        self._dataset, few = dataset, min(2, len(dataset))
+        self.borders = cut([len(dataset)], block_rows(bytes_of(self.take(np.arange(few))), few))
 
     def read(self, block: int) -> Any:
         """Return the rows of one block: a tensor, an array, or a list of texts or images."""
@@ -120,14 +115,13 @@ class RayRows(Rows):
         """Return the rows of one block."""
         import ray
 
-        rows, found = self.rows_of(block), []
+        rows = self.rows_of(block)
         # a dataset may have many small parts: a block takes what it needs of each
-        first = int(np.searchsorted(self._starts, rows.start, side="right")) - 1
-        last = int(np.searchsorted(self._starts, rows.stop, side="left"))
-        for number, part in enumerate(ray.get(self._parts[first:last]), start=first):
-            start = int(self._starts[number])
-            found.append(take_rows(part, slice(max(0, rows.start - start), rows.stop - start)))
-        joined = join_rows(found)
+        first, last = np.searchsorted(self._starts, [rows.start + 1, rows.stop]) - [1, 0]
+        parts = zip(self._starts[first:last].tolist(), ray.get(self._parts[first:last]), strict=True)
+        joined = join_rows(
+            [take_rows(part, slice(max(0, rows.start - start), rows.stop - start)) for start, part in parts]
+        )
         if self._texts:
             return joined.iloc[:, 0].tolist()
         return joined.reset_index(drop=True) if hasattr(joined, "iloc") else joined
@@ -186,13 +180,9 @@ def _batch_of(batch: Any, loaded: bool) -> Any:
     """Return the rows of a batch; `loaded` by a torch DataLoader, which makes lists of tuples."""
     if loaded and isinstance(batch, list) and not _are_texts(batch):
         batch = tuple(batch)
-    rows = _row_of(batch)
-    if isinstance(rows, tuple):
-        rows = list(rows)
-    elif getattr(rows, "ndim", None) == 1 and not is_instance_of(rows, "torch", "Tensor"):
-        texts = rows.tolist() if hasattr(rows, "tolist") else rows  # in an array or a series
-        rows = texts if _are_texts(texts) else rows
-    return as_values(rows)
+    rows = as_values(_row_of(batch))
+    texts = list(rows) if isinstance(rows, tuple) or getattr(rows, "ndim", 2) == 1 else rows
+    return texts if _are_texts(texts) else rows
 
 
 def _are_texts(batch: Any) -> bool:
@@ -224,23 +214,27 @@ def _keep_arrays(first: Any, parts: Iterator[Any]) -> Rows:
 
 
 def _keep_tables(first: Any, parts: Iterator[Any]) -> Rows:
-    arrow = require("pyarrow", extra="tables", purpose="Batches of tables or texts")
-    from consilience.rows.arrow import KeptTable, TableRows
+    from consilience.rows.arrow import Sliced, TableRows, gaps_of, kept_table
 
-    texts = isinstance(first, list)
-    kept: Any = None
-    for number, part in enumerate(chain([first], parts)):
+    table = kept_table(_alike(chain([first], parts)))
+    rows = TableRows([Sliced(table)], table.schema, gaps_of(table), texts=isinstance(first, list))
+    rows.local = True
+    return rows
+
+
+def _alike(parts: Iterable[Any]) -> Iterator[Any]:
+    """Yield tables or texts as tables of Arrow with the columns of the first."""
+    arrow, schema = require("pyarrow", extra="tables", purpose="Batches of tables or texts"), None
+    for number, part in enumerate(parts):
         try:
-            more = arrow.table({"text": arrow.array(part, arrow.string())}) if texts else to_arrow(part)
-            kept = kept or KeptTable(more.schema)
-            if set(more.column_names) == set(kept.schema.names):
-                more = more.select(kept.schema.names)  # columns may come in another order
-            kept.append(more.cast(kept.schema))
+            texts = isinstance(part, list)
+            table = to_arrow({"text": arrow.array(part, arrow.string())} if texts else part)
+            schema = schema or table.schema
+            if set(table.column_names) == set(schema.names):
+                table = table.select(schema.names)  # columns may come in another order
+            table = table.cast(schema)
         except (ValueError, TypeError, KeyError, NotImplementedError) as error:
             raise InvalidInputError(
                 f"Batch {number} of X does not fit the first: {error}. Give batches of one kind."
             ) from error
-    kept.close()
-    rows = TableRows([kept], kept.schema, kept.gaps, texts=texts)
-    rows.local = True
-    return rows
+        yield table

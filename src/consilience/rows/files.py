@@ -52,14 +52,9 @@ def open_files(
     drop : sequence of str
         Columns to leave out. Not all files need have them.
     """
-    if isinstance(given, str | os.PathLike):
-        paths = files_of(given, option)
-    elif all(isinstance(path, str | os.PathLike) for path in given):
-        paths = [Path(path) for path in given]
-    else:
-        raise InvalidInputError(f"{option} is a list of paths and other things; give paths alone.")
+    paths = files_of(given, option)
     kinds = Counter(path.suffix.lower() for path in paths)
-    kind, rows = next(iter(kinds)), None
+    kind = next(iter(kinds))
     if set(kinds) <= IMAGES:
         if drop:
             raise InvalidInputError("--drop names a column, and images have none.")
@@ -67,45 +62,49 @@ def open_files(
     if len(kinds) > 1:
         listed = ", ".join(f"{count} {kind or 'without ending'}" for kind, count in kinds.most_common(4))
         raise InvalidInputError(f"{option} has files of several kinds: {listed}. Give files of one kind.")
-    if kind == ".csv":
-        rows = _csv(paths, option, drop, expected or {})
-    elif kind == ".parquet":
-        require("pyarrow", extra="tables", purpose="Reading parquet")
-        from consilience.rows.arrow import Fragment, parquet_rows
-
-        files = [FilePart(path, option, Fragment.of_file) for path in paths]
-        columns = common_columns(paths, [file.part.names for file in files], drop, option)
-        rows = parquet_rows(files, columns, option)
-    elif kind in ENDINGS:
-        files = [FilePart(path, option, Texts if kind == ".txt" else Arrays) for path in paths]
-        common_columns(paths, [None] * len(paths), drop, option)
-        _check_kinds(paths, [file.part.kind for file in files], option)
-        rows = PartRows(files)
-    else:
+    if kind not in ENDINGS:
         raise InvalidInputError(
             f"{option} reads {', '.join(ENDINGS)}; {paths[0].name!r} ends in none of these."
         )
+    rows: Rows | None = None
+    if kind == ".csv" and not installed("pyarrow") and not drop:
+        rows = _plain_numbers(paths)
+    if rows is None:
+        files = [FilePart(path, option, _opener(kind)) for path in paths]
+        columns = common_columns(files, drop, option)
+        if kind == ".csv":
+            from consilience.rows.csv import CsvRows
+
+            rows = CsvRows([file.part for file in files], columns, expected or {})
+        elif kind == ".parquet":
+            from consilience.rows.arrow import parquet_rows
+
+            rows = parquet_rows(files, columns, option)
+        else:
+            rows = PartRows(files)
     rows.option = option
     return rows
 
 
-def _csv(paths: Sequence[Path], option: str, drop: Sequence[str], expected: Mapping[Any, str]) -> Rows:
-    if not installed("pyarrow") and not drop:  # a table of plain numbers needs no extra
-        try:
-            return HeldRows(np.concatenate([np.loadtxt(path, delimiter=",", ndmin=2) for path in paths]))
-        except ValueError:
-            pass
-    require("pyarrow", extra="tables", purpose="Reading a .csv file with names, texts or missing values")
-    from consilience.rows.csv import CsvRows, CsvTable
+def _plain_numbers(paths: Sequence[Path]) -> Rows | None:
+    """Return .csv files of numbers alone, for which numpy will do; None for others."""
+    try:
+        return HeldRows(np.concatenate([np.loadtxt(path, delimiter=",", ndmin=2) for path in paths]))
+    except ValueError:
+        return None
 
-    tables = []
-    for path in paths:
-        with reading(path, option):  # once: its cells are kept in a temporary file
-            tables.append(CsvTable(path))
-    columns = common_columns(paths, [table.names if table.header else None for table in tables], drop, option)
-    if columns is None:
-        _check_kinds(paths, [counted(len(table.names), "column") for table in tables], option)
-    return CsvRows(tables, columns, expected)
+
+def _opener(kind: str) -> Callable[[Path], Any]:
+    if kind == ".csv":
+        require("pyarrow", extra="tables", purpose="Reading a .csv file with names, texts or missing values")
+        from consilience.rows.csv import CsvTable
+
+        return CsvTable
+    if kind == ".parquet":
+        from consilience.rows.arrow import Fragment
+
+        return Fragment.of_file
+    return Texts if kind == ".txt" else Arrays
 
 
 def read_alike(path: Path, option: str, X: Any, data: str, drop: Sequence[str] = ()) -> Any:
@@ -127,42 +126,41 @@ def read_alike(path: Path, option: str, X: Any, data: str, drop: Sequence[str] =
 class PartRows(Rows):
     """Rows of parts that follow each other, such as files. No block holds rows of two of them.
 
-    A part has `n_rows` and ``read(start, stop, columns)``. Reading from the row ``stretch(row)`` on is as
-    quick as reading from `row`.
+    A part has `n_rows` and ``read(start, stop, columns)``. If it has `stretch`, too, reading from the row
+    ``stretch(row)`` on is as quick as reading from `row`.
     """
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self._parts = [part for part in parts if part.n_rows]
         counts = [part.n_rows for part in self._parts]
         self._starts = np.cumsum([0, *counts])
-        few = self._finished(0, 0, min(LOOKED_AT, counts[0]))
+        few = self._rows(self._parts[0], 0, min(LOOKED_AT, counts[0]))
         self.borders = cut(counts, block_rows(bytes_of(few), n_rows(few)))
 
     def read(self, block: int) -> Any:
         """Return the rows of one block."""
-        return self._finished(*self._place(block))
+        return self._rows(*self._place(block))
 
-    def _place(self, block: int) -> tuple[int, int, int]:
+    def _place(self, block: int) -> tuple[Any, int, int]:
         """Return the part of a block, and the rows of that part."""
         rows = self.rows_of(block)
-        part = int(np.searchsorted(self._starts, rows.start, side="right")) - 1
-        start = int(self._starts[part])
-        return part, rows.start - start, rows.stop - start
+        number = int(np.searchsorted(self._starts, rows.start, side="right")) - 1
+        start = int(self._starts[number])
+        return self._parts[number], rows.start - start, rows.stop - start
 
-    def _finished(self, part: int, start: int, stop: int) -> Any:
+    def _rows(self, part: Any, start: int, stop: int) -> Any:
         """Return rows of a part as a teacher takes them."""
-        return self._parts[part].read(start, stop)
+        return part.read(start, stop)
 
     @property
     def stretches(self) -> Sequence[range]:
         """Blocks that begin in the same group of rows of a part."""
 
-        def begin(block: int) -> tuple[int, int]:
+        def group(block: int) -> tuple[int, int]:
             part, start, _ = self._place(block)
-            stretch = getattr(self._parts[part], "stretch", int)
-            return part, stretch(start)
+            return id(part), part.stretch(start) if hasattr(part, "stretch") else start
 
-        grouped = (list(blocks) for _, blocks in groupby(range(self.n_blocks), begin))
+        grouped = (list(blocks) for _, blocks in groupby(range(self.n_blocks), group))
         return [range(blocks[0], blocks[-1] + 1) for blocks in grouped]
 
 
@@ -176,26 +174,24 @@ class FilePart:
             self.n_rows: int = self.part.n_rows
         if self.n_rows == 0:
             raise InvalidInputError(f"{option}: {path} has no rows; expected at least one.")
+        if hasattr(self.part, "stretch"):
+            self.stretch = self.part.stretch
 
-    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Any:
+    def read(self, start: int, stop: int, *columns: Sequence[str]) -> Any:
         """Return the rows from `start` to `stop`; raise where the file has changed."""
         with reading(self.path, self._option):
-            if _stamp(self.path) == self._stamp:
-                rows = self.part.read(start, stop, columns)
-                if n_rows(rows) == stop - start and _stamp(self.path) == self._stamp:
-                    return rows
-            raise ValueError(
-                f"it had {counted(self.n_rows, 'row')} when it was opened, and has changed since. Run again "
-                "when nobody writes to it"
-            )
-
-    def stretch(self, row: int) -> int:
-        """Return the first row from which reading can begin to get at this one."""
-        return int(getattr(self.part, "stretch", int)(row))
+            if _stamp(self.path) != self._stamp:
+                raise ValueError(
+                    f"it had {counted(self.n_rows, 'row')} when it was opened, and has changed since. Run "
+                    "again when nobody writes to it"
+                )
+            return self.part.read(start, stop, *columns)
 
 
 class Arrays:
     """An .npy file, or an .npz, which may be compressed: it is read at once."""
+
+    names = None
 
     def __init__(self, path: Path) -> None:
         self._values: Any = open_npy(path) if path.suffix.lower() == ".npy" else read_npz_array(path, "X")
@@ -206,7 +202,7 @@ class Arrays:
             )
         self.n_rows, self.kind = shape[0], f"{dtype} of shape (n, {', '.join(map(str, shape[1:]))})"
 
-    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Any:
+    def read(self, start: int, stop: int) -> Any:
         """Return some rows."""
         whole = isinstance(self._values, NpyFile)
         return self._values.part(start, stop) if whole else self._values[start:stop]
@@ -215,7 +211,7 @@ class Arrays:
 class Texts:
     """A text per line; an empty line is an empty text."""
 
-    kind = "texts"
+    names, kind = None, "texts"
 
     def __init__(self, path: Path) -> None:
         self._path, self._marks, self.n_rows, place = path, [0], 0, 0  # where line 0, _LINES, ... begins
@@ -231,7 +227,7 @@ class Texts:
             file.buffer.seek(place)  # before anything is read
             yield from file
 
-    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Any:
+    def read(self, start: int, stop: int) -> Any:
         """Return some rows."""
         mark, first = divmod(start, _LINES)
         lines = islice(self._from(self._marks[mark]), first, first + stop - start)
@@ -248,18 +244,14 @@ class ImageRows(Rows):
 
     def __init__(self, paths: Sequence[Path], option: str = "X") -> None:
         self._paths, self.option = list(paths), option
-        *sizes, grey = zip(*(read_header(path, option) for path in self._paths), strict=True)
-        self._mode, self._sizes = "L" if all(grey) else "RGB", np.array(sizes, dtype=np.int64).T
+        *shapes, grey = zip(*(read_header(path, option) for path in self._paths), strict=True)
+        self._mode, self._sizes = "L" if all(grey) else "RGB", np.array(shapes, dtype=np.int64).T
         self._one_size = bool((self._sizes == self._sizes[0]).all())
         self._bytes = self._sizes.prod(axis=1) * len(self._mode)
-        borders, held = [0], 0
-        for row, size in enumerate(self._bytes.tolist()):  # a larger image is a block of its own
-            full = held + size > BLOCK_BYTES or row - borders[-1] >= block_rows(1, 1)
-            if full and row > borders[-1]:
-                borders.append(row)
-                held = 0
-            held += size
-        self.borders = np.array([*borders, len(self._paths)], dtype=np.int64)
+        # a block is what begins in the same stretch of so many bytes; a block of tiny images has some rows
+        sizes = np.maximum(self._bytes, BLOCK_BYTES / block_rows(1, 1))
+        number = (sizes.cumsum() - sizes) // BLOCK_BYTES
+        self.borders = np.array([0, *(np.flatnonzero(np.diff(number)) + 1), len(number)], dtype=np.int64)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -299,47 +291,39 @@ class ImageRows(Rows):
         return values
 
 
-def common_columns(
-    paths: Sequence[Path], names: Sequence[list[str] | None], drop: Sequence[str], option: str
-) -> Any:
+def common_columns(files: Sequence[FilePart], drop: Sequence[str], option: str) -> Any:
     """Return the columns that are read, in order; None where they have no names. All files must agree."""
-    first = names[0]
-    for path, found in zip(paths, names, strict=True):
-        if (first is None) != (found is None):
-            which = ("no header", "one") if found is None else ("a header", "none")
+    first, *others = ((file.path, file.part.names, file.part.kind) for file in files)
+    wanted = _without(first[1], drop)
+    for path, names, kind in others:
+        if (names is None) != (first[1] is None):
+            which = ("no header", "one") if names is None else ("a header", "none")
             raise InvalidInputError(
-                f"{option}: {path} has {which[0]}, and {paths[0].name} has {which[1]}. Give all files one, "
+                f"{option}: {path} has {which[0]}, and {first[0].name} has {which[1]}. Give all files one, "
                 "or none."
             )
-        differ = [("lacks", _others(first, found, drop)), ("has the other", _others(found, first, drop))]
+        if kind != first[2]:
+            raise InvalidInputError(
+                f"{option}: {path} holds {kind}, and {first[0].name} {first[2]}. Give files of one kind."
+            )
+        found = _without(names, drop)
+        differ = [("lacks", _without(wanted, found)), ("has the other", _without(found, wanted))]
         told = " and ".join(f"{verb} columns {quoted(names)}" for verb, names in differ if names)
         if told:
             raise InvalidInputError(
-                f"{option}: {path} {told}, compared with {paths[0].name}. Give files with the same columns."
+                f"{option}: {path} {told}, compared with {first[0].name}. Give files with the same columns."
             )
-    if first is None:
-        if drop:
-            raise InvalidInputError(f"--drop names a column, and those of {paths[0]} have no names.")
-        return None
+    if drop and first[1] is None:
+        raise InvalidInputError(f"--drop names a column, and those of {first[0]} have no names.")
     for name in drop:
-        check_choice("drop", name, list(dict.fromkeys(name for one in names for name in one or ())))
-    left = _others(first, (), drop)
-    if not left:
-        raise InvalidInputError(f"--drop leaves no column of {paths[0]}.")
-    return left
+        check_choice("drop", name, list(dict.fromkeys(name for file in files for name in file.part.names)))
+    if drop and not wanted:
+        raise InvalidInputError(f"--drop leaves no column of {first[0]}.")
+    return None if first[1] is None else wanted
 
 
-def _others(names: Sequence[str] | None, known: Sequence[str] | None, drop: Sequence[str]) -> list[str]:
-    """Return the names that are not known, without those to drop."""
-    return [name for name in names or () if name not in (known or ()) and name not in drop]
-
-
-def _check_kinds(paths: Sequence[Path], kinds: Sequence[str], option: str) -> None:
-    for path, kind in zip(paths, kinds, strict=True):
-        if kind != kinds[0]:
-            raise InvalidInputError(
-                f"{option}: {path} holds {kind}, and {paths[0].name} {kinds[0]}. Give files of one kind."
-            )
+def _without(names: Sequence[str] | None, others: Sequence[str]) -> list[str]:
+    return [name for name in names or () if name not in others]
 
 
 def read_npz_array(path: Path, key: str) -> Any:
@@ -351,27 +335,31 @@ def read_npz_array(path: Path, key: str) -> Any:
         return archive.read(found[0])
 
 
-def files_of(name: str | os.PathLike[str], option: str = "X") -> list[Path]:
-    """Return the files that a path stands for: itself, those of a folder, or those that fit a pattern."""
-    name = os.fspath(name)
+def files_of(
+    given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], option: str = "X"
+) -> list[Path]:
+    """Return the files that are listed, or that a path stands for: a file, a folder or a pattern."""
+    if not isinstance(given, str | os.PathLike):
+        if not all(isinstance(path, str | os.PathLike) for path in given):
+            raise InvalidInputError(f"{option} is a list of paths and other things; give paths alone.")
+        return [Path(path) for path in given]
+    name = os.fspath(given)
     path = Path(name)
     if path.is_dir():
         known = {*ENDINGS, *IMAGES}
         inside = [other for other in sorted(path.rglob("*")) if other.suffix.lower() in known]
         paths = [other for other in inside if not _is_hidden(other.relative_to(path)) and other.is_file()]
-        if not paths:
-            raise InvalidInputError(
-                f"{option}: the folder {path} has no rows; expected files that end in "
-                f"{shorten([*ENDINGS, *sorted(IMAGES)], 20)}."
-            )
-        return paths
-    if path.exists():
+        none = f"the folder {path} has no rows; expected files that end in "
+        none += shorten([*ENDINGS, *sorted(IMAGES)], 20)
+    elif path.exists():
         return [path]
-    if not glob.has_magic(name):
-        raise InvalidInputError(f"{option}: {path} does not exist. Give a file, a folder or a pattern.")
-    paths = [Path(found) for found in sorted(glob.glob(name, recursive=True)) if os.path.isfile(found)]
+    else:
+        paths = [Path(found) for found in sorted(glob.glob(name, recursive=True)) if os.path.isfile(found)]
+        none = f"{path} does not exist. Give a file, a folder or a pattern"
+        if glob.has_magic(name):
+            none = f"no file fits {name!r}"
     if not paths:
-        raise InvalidInputError(f"{option}: no file fits {name!r}.")
+        raise InvalidInputError(f"{option}: {none}.")
     return paths
 
 

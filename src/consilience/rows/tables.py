@@ -163,24 +163,23 @@ def in_order(X: Any, names: Sequence[str] | NDArray[Any] | None, where: str = "X
     InvalidInputError
         Columns are missing, or there are others.
     """
-    found = None if names is None else column_names(X, where)
-    if names is None or (found is not None and found.tolist() == list(names)):
+    if names is None:
         return X
+    found, wanted = column_names(X, where), list(names)
     if found is None:
-        return _named(X, list(names))
-    problem = name_problem(found.tolist(), list(names))
+        return _named(X, wanted)
+    if found.tolist() == wanted:
+        return X
+    problem = name_problem(found.tolist(), wanted)
     if problem:
         raise InvalidInputError(f"{where} {problem}")
-    return X[list(names)]
+    return X[wanted]
 
 
 def name_problem(found: Sequence[str], wanted: Sequence[str]) -> str:
     """Say which columns are missing or too many, and what to do; an empty text where all is well."""
-    missing, extra = (
-        [name for name in some if name not in set(others)]
-        for some, others in ((wanted, found), (found, wanted))
-    )
-    told = [("lacks the", missing), ("has the unknown", extra)]
+    missing = [name for name in wanted if name not in set(found)]
+    told = [("lacks the", missing), ("has the unknown", [name for name in found if name not in set(wanted)])]
     parts = [f"{verb} column{'s' if len(names) > 1 else ''} {quoted(names)}" for verb, names in told if names]
     if not parts:
         return ""
@@ -342,21 +341,16 @@ def _seconds(cell: Any) -> float:
 def read_texts(column: Any, name: Any) -> NDArray[Any]:
     """Return a column as texts; an empty one where it is missing."""
     series = nw.from_native(column, series_only=True)
-    texts: dict[Any, str] = {}
-    values, missing = [*series.to_list(), ""], series.is_null().to_numpy()
-    for i in np.flatnonzero(~missing):
-        value = values[i]
-        if not isinstance(value, numbers.Number | str | np.bool_ | datetime.date):
-            raise InvalidInputError(f"Column {name!r} holds {type(value).__name__} objects; expected texts.")
-        values[i] = texts.get(value) or texts.setdefault(value, _text(value))
-    found = np.array(values, dtype=object)[:-1]
-    found[missing] = ""
-    return found
+    cells = zip(series.to_list(), series.is_null().to_list(), strict=True)
+    return np.array(["" if missing else _text(cell, name) for cell, missing in cells], dtype=object)
 
 
-def _text(value: Any) -> str:
-    whole = isinstance(value, float | np.floating) and float(value).is_integer()
-    return str(int(value) if whole else value)  # 1 and 1.0 are one category
+def _text(cell: Any, name: Any) -> str:
+    if isinstance(cell, float | np.floating) and float(cell).is_integer():
+        cell = int(cell)  # 1 and 1.0 are one category
+    if not isinstance(cell, str | numbers.Number | np.bool_ | datetime.date):
+        raise InvalidInputError(f"Column {name!r} holds {type(cell).__name__} objects; expected texts.")
+    return str(cell)
 
 
 def input_names(X: Any) -> list[str]:

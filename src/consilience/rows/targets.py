@@ -6,7 +6,7 @@ import copy
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -37,8 +37,8 @@ SAMPLED = 100_000
 """Rows that give the mean and scale of columns."""
 MIN_ROWS_TO_SPLIT = 20
 """With fewer rows nothing is held out: the validation loss of one or two rows is only noise."""
-BUFFER_SHARE = 0.25
-"""The share of the memory in which rows are shuffled."""
+BUFFER = 2**26
+"""Bytes in which rows are shuffled, whatever the memory is: the same call gives the same student."""
 SORTED = 0.05
 """Rows count as sorted if the block tells so much of the variance of targets."""
 MOST_PARTS = 128
@@ -96,8 +96,6 @@ class TargetRows:
         How many rows are used.
     n_columns : int
         Of the targets.
-    n_bytes : int
-        About how much memory all rows X would take, as the student sees them.
     stretches : sequence of range
         Numbers of blocks that are best read one after the other.
     """
@@ -116,14 +114,18 @@ class TargetRows:
         self.n_rows = len(rows) if used is None else int(used.sum())
         self.n_columns = int(targets.shape[1])
         self.stretches: Sequence[range] = rows.stretches
-        head = rows.head
-        size = bytes_of(head if as_seen is None or not len(rows) else as_seen(head))
-        self.n_bytes = round(size / max(1, n_rows(head)) * self.n_rows)
+        seen = rows.head if as_seen is None or not len(rows) else as_seen(rows.head)
+        self._seen_bytes = bytes_of(seen) / max(1, n_rows(rows.head))
+
+    @property
+    def n_bytes(self) -> int:
+        """About how much memory all rows X would take, as the student sees them."""
+        return round(self._seen_bytes * self.n_rows)
 
     @property
     def row_bytes(self) -> float:
         """About how much memory a row and its targets take."""
-        return self.n_bytes / max(1, self.n_rows) + 4 * (self.n_columns + 1)
+        return self._seen_bytes + 4 * (self.n_columns + 1)
 
     @property
     def numbers(self) -> list[int]:
@@ -132,9 +134,9 @@ class TargetRows:
 
     def read(self, block: int) -> Part:
         """Return the rows of a block that are used; there may be none."""
-        X, places = self._rows.read(block), self.places(block)
-        if self._used is not None:
-            X = take_rows(X, places - self._rows.rows_of(block).start)
+        X, rows, places = self._rows.read(block), self._rows.rows_of(block), self.places(block)
+        if len(places) < rows.stop - rows.start:
+            X = take_rows(X, places - rows.start)
         return self._part(X, places)
 
     def parts(self) -> Iterator[Part]:
@@ -144,11 +146,22 @@ class TargetRows:
             if len(part[1]):
                 yield part
 
+    def take(self, places: NDArray[np.intp]) -> Part:
+        """Return some rows, by their positions among all rows, in order."""
+        return self._part(self._rows.take(places), places)
+
     def sample(self, count: int, seed: int) -> Part:
         """Return some random rows, out of a few random blocks of all rows."""
         places = self._rows.sample_rows(count, seed)
-        places = places if self._used is None else places[self._used[places]]
-        return self._part(self._rows.take(places), places)
+        return self.take(places if self._used is None else places[self._used[places]])
+
+    def without(self, places: NDArray[np.intp]) -> TargetRows:
+        """Return the same without some rows, by their positions among all rows."""
+        found = copy.copy(self)
+        found._used = np.ones(len(self._rows), bool) if self._used is None else self._used.copy()
+        found._used[places] = False
+        found.n_rows -= len(places)
+        return found
 
     def everything(self) -> Part:
         """Return all rows that are used, in memory."""
@@ -171,9 +184,8 @@ class TargetRows:
         """Return the targets (b, k) of a block, without its rows."""
         return np.asarray(self._targets[self.places(block)], dtype=np.float32)
 
-    def row_number(self, block: int, row: int) -> int:
-        """Return the number, for messages, of a row in a block."""
-        place = self.places(block)[row]
+    def row_number(self, place: int) -> int:
+        """Return the number, for messages, of the row at a position among all rows."""
         return int(place if self._numbers is None else self._numbers[place])
 
     def shuffled(self, random: np.random.Generator) -> list[int]:
@@ -184,22 +196,15 @@ class TargetRows:
     def share(self, place: int, count: int) -> TargetRows:
         """Return the blocks that one of `count` processes learns from; a sample is still one of all rows.
 
-        Whole stretches are dealt out, the largest first, each to whoever has the fewest rows; single blocks
-        if there are too few stretches for that to be fair.
+        Whole stretches are dealt out in turn; single blocks if there are too few stretches for that to be
+        fair.
         """
         dealt = list(self.stretches)
         if len(dealt) < _PARTS_OF_A_SHARE * count:
             dealt = [range(block, block + 1) for block in self.numbers]
-        sizes = [sum(map(self.rows_in, stretch)) for stretch in dealt]
-        given, mine = [0] * count, list[int]()
-        for i in sorted(range(len(dealt)), key=lambda i: -sizes[i]):
-            to = given.index(min(given))
-            given[to] += sizes[i]
-            if to == place:
-                mine.append(i)
         found = copy.copy(self)
-        found.stretches, found.n_rows = [dealt[i] for i in sorted(mine)], given[place]
-        found.n_bytes = round(self.n_bytes * found.n_rows / max(1, self.n_rows))
+        found.stretches = dealt[place::count]
+        found.n_rows = sum(map(self.rows_in, found.numbers))
         return found
 
     def sent(self, send: Callable[[Rows], Rows]) -> TargetRows:
@@ -213,24 +218,11 @@ class TargetRows:
         return X, np.asarray(self._targets[places], dtype=np.float32), weights
 
 
-class HeldOut(NamedTuple):
-    """Which rows are held out: by block, their positions among the rows of the block that are used."""
-
-    seed: int
-    rows: Mapping[int, NDArray[np.intp]]
-
-    def rest(self, block: int, count: int) -> NDArray[np.intp] | None:
-        """Return which of the `count` rows of a block are left to learn from; None means all."""
-        held = self.rows.get(block)
-        return None if held is None or not len(held) else np.delete(np.arange(count), held)
-
-
 class Look(NamedTuple):
     """What is in memory before the first pass: held-out rows, and a sample of the others."""
 
-    held_out: HeldOut
+    rest: TargetRows  # all but the held-out rows
     measured: Part | None  # the held-out rows
-    n_held_out: int
     sample: Part
 
 
@@ -245,36 +237,22 @@ def look_at(rows: TargetRows, seed: int, *, fraction: float, n_sample: int) -> L
     fraction : float
         Share of the rows to hold out, but at most `MOST_HELD_OUT`. They come from up to 256 random blocks.
     n_sample : int
-        How many rows to sample.
+        How many rows to sample, if that is not more than half the buffer holds.
     """
+    n_sample = min(n_sample, max(2, int(BUFFER / 2 / rows.row_bytes)))
     random = np.random.default_rng([seed, 2**32 - 1])
-    blocks = np.sort(random.permutation(rows.numbers)[:_LOOKED_AT]).tolist()
-    ends = np.cumsum([0, *map(rows.rows_in, blocks)])
-    total = int(ends[-1])
-    wanted = min(math.ceil(fraction * rows.n_rows), MOST_HELD_OUT, total // 2)
+    blocks = np.sort(random.permutation(rows.numbers)[:_LOOKED_AT]).astype(np.intp)
+    places = np.concatenate([np.empty(0, np.intp), *map(rows.places, blocks)])
+    wanted = min(math.ceil(fraction * rows.n_rows), MOST_HELD_OUT, len(places) // 2)
     wanted = wanted if rows.n_rows >= MIN_ROWS_TO_SPLIT else 0
-    drawn = random.choice(total, min(total, wanted + n_sample), replace=False)
-    held, sampled = np.sort(drawn[:wanted]), np.sort(drawn[wanted:])
-    held_by_block, measured, samples = {}, list[Part](), list[Part]()
-    for block, (start, end) in zip(blocks, pairwise(ends), strict=True):
-        low, high = (few[(start <= few) & (few < end)] - start for few in (held, sampled))
-        if len(low) or len(high):
-            part = rows.read(block)
-            held_by_block[block] = low
-            measured.append(take_part(part, low))
-            samples.append(take_part(part, high))
-    return Look(
-        HeldOut(seed, held_by_block),
-        join_parts(measured) if wanted else None,
-        wanted,
-        join_parts(samples) if samples else rows.sample(0, seed),
-    )
+    drawn = places[random.choice(len(places), min(len(places), wanted + n_sample), replace=False)]
+    part, held = rows.take(np.sort(drawn)), np.argsort(drawn) < wanted
+    measured = take_part(part, held) if wanted else None
+    return Look(rows.without(drawn[:wanted]), measured, take_part(part, ~held))
 
 
-def windows(
-    rows: TargetRows, random: np.random.Generator, n_bytes: float, held_out: HeldOut | None = None
-) -> Iterator[Part]:
-    """Yield the rows of one pass, as many at a time as fit in `n_bytes`, in random order; held-out rows not.
+def windows(rows: TargetRows, random: np.random.Generator, n_bytes: float) -> Iterator[Part]:
+    """Yield the rows of one pass, as many at a time as fit in `n_bytes`, in random order.
 
     Parameters
     ----------
@@ -283,15 +261,12 @@ def windows(
         Orders the stretches, and the rows of a window.
     n_bytes : float
         Half of this is filled: a window is copied once, to shuffle it.
-    held_out : HeldOut, optional
     """
     most = max(1, int(n_bytes / 2 / rows.row_bytes))
     parts: list[Part] = []
     count = 0
     for block in rows.shuffled(random):
         part = rows.read(block)
-        rest = None if held_out is None else held_out.rest(block, len(part[1]))
-        part = part if rest is None else take_part(part, rest)
         if count and count + len(part[1]) > most:
             yield _shuffle(parts, random)
             count = 0
@@ -347,7 +322,7 @@ def in_random_order(rows: TargetRows, n_bytes: float, seed: int) -> TargetRows:
         ConsilienceWarning(
             "The rows are sorted: soft labels differ from block to block, and the buffer of "
             f"{size_text(n_bytes)} does not hold all rows. The student may learn much worse than it "
-            f"could. They cannot be put into a random order here: {why}. Shuffle the files, or raise memory=."
+            f"could. They cannot be put into a random order here: {why}. Shuffle the files."
         )
     )
     return rows

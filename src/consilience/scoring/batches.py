@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing.reduction import ForkingPickler
+from pickle import PicklingError
 from typing import Any, NamedTuple
 
 import numpy as np
+from joblib.externals.loky import ProcessPoolExecutor  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import check_block
 from consilience.teachers import Observed, Teacher
-from consilience.teachers.outputs import read_features
+from consilience.teachers.outputs import read_features, summary
 
 FIRST = 4
 """Rows of the first batch, before a teacher's speed is known."""
@@ -51,28 +50,20 @@ class Pace:
     """
 
     def __init__(self, most: int, first: int = FIRST) -> None:
-        self._most, self._size = most, min(first, most)
+        self._most, self.size = most, min(first, most)
         self.seconds_a_row = 0.0
-
-    def borders(self, rows: int) -> Iterator[tuple[int, int]]:
-        """Yield where each batch begins and ends."""
-        start = 0
-        while start < rows:
-            stop = min(start + self._size, rows)
-            yield start, stop
-            start = stop
 
     def took(self, rows: int, seconds: float) -> None:
         """Choose the next size from how long some rows took."""
         self.seconds_a_row = seconds / max(rows, 1)
         fit = BATCH_SECONDS / max(self.seconds_a_row, 1e-12)  # rows that would fill a batch's time
-        if self._size > fit:
-            self._size = max(1, int(fit))
+        if self.size > fit:
+            self.size = max(1, int(fit))
             return
         # Grow by powers of two, so that a quick teacher always gets the same batches. Leave room: the next
         # rows may take several times as long.
-        factor = 16 if self._size * 64 <= fit else 2 if self._size * 4 <= fit else 1
-        self._size = min(self._size * factor, self._most)
+        factor = 16 if self.size * 64 <= fit else 2 if self.size * 4 <= fit else 1
+        self.size = min(self.size * factor, self._most)
 
 
 def ask_batches(
@@ -97,16 +88,13 @@ def ask_batches(
 def _in_processes(
     teacher: Teacher, batches: Iterator[Batch], pace: Pace, embeddings: bool
 ) -> Iterator[tuple[Batch, Observed]]:
-    n_jobs = teacher.n_jobs
-    _check_sendable(teacher)
-    # each process gets the teacher once; spawned, since a fork would copy locks that threads hold here
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(n_jobs, context, initializer=set_worker_teacher, initargs=(teacher,))
+    # each process gets the teacher once; functions of a notebook, which none can import, are sent by value
+    pool = ProcessPoolExecutor(teacher.n_jobs, initializer=set_worker_teacher, initargs=(teacher,))
     waiting: dict[Future[tuple[Observed, float]], Batch] = {}
     try:
         while True:
             # only one more than there are processes: a submitted batch cannot be called back
-            while len(waiting) <= n_jobs and (batch := next(batches, None)) is not None:
+            while len(waiting) <= teacher.n_jobs and (batch := next(batches, None)) is not None:
                 waiting[pool.submit(ask_in_worker, batch.X, len(batch.places), embeddings)] = batch
             if not waiting:
                 return
@@ -116,16 +104,16 @@ def _in_processes(
                     seen, seconds = job.result()
                 pace.took(len(batch.places), seconds)
                 yield batch, seen
-    except BrokenProcessPool:
+    except (BrokenProcessPool, PicklingError, TypeError, AttributeError) as error:
         raise TeacherError(
             teacher.name,
-            f"cannot be asked in {n_jobs} processes: one of them ended. Its function must be importable from "
-            "a file, a script must make its calls under if __name__ == '__main__':, and each process needs "
-            "memory for the model. Otherwise make the teacher with {remedy}.",
+            f"cannot be asked in {teacher.n_jobs} processes: one of them ended, or the teacher cannot be "
+            f"sent there ({summary(error)}). Each process needs memory for the model. Otherwise make the "
+            "teacher with {remedy}.",
             remedy=("n_jobs", 1),
         ) from None
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(kill_workers=True)
 
 
 _worker_teacher: list[Teacher] = []  # in a worker process: the teacher that it asks
@@ -182,28 +170,6 @@ def as_float32(values: NDArray[Any]) -> NDArray[np.float32]:
     most = float(np.finfo(np.float32).max)
     low: NDArray[np.float32] = np.clip(values, -most, most).astype(np.float32)
     return low
-
-
-def _check_sendable(teacher: Teacher) -> None:
-    problem = ""
-    try:
-        sent = bytes(ForkingPickler.dumps(teacher))
-        if b"__main__" in sent and not hasattr(sys.modules["__main__"], "__file__"):
-            problem = (
-                "its function has to be importable from a file, and belongs to a notebook or a session. "
-                "Move it into a module"
-            )
-    except Exception as error:  # whatever a model's parts raise
-        problem = (
-            f"{type(error).__name__}: {error}. Give a function that can be imported, not a lambda or one "
-            "inside another"
-        )
-    if problem:
-        raise TeacherError(
-            teacher.name,
-            f"cannot be sent to {teacher.n_jobs} processes: {problem}, or give {{remedy}}.",
-            remedy=("n_jobs", 1),
-        )
 
 
 @contextmanager

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from consilience._optional import require
 from consilience._version import __version__
 from consilience.exceptions import InvalidInputError, TeacherError
-from consilience.files.card import KEY, Card, carded, date_now, rows_sha256
+from consilience.files.card import Card, carded
 from consilience.files.disk import replacing
+from consilience.files.made import KEY, date_now, rows_sha256
 from consilience.labels import LabelSpace
 from consilience.options import Options, anything, check_choice, count, number, option, optional
 from consilience.rows.rows import Block, Rows, as_rows, new_array, take_rows
-from consilience.run import Progress, Run, silent
+from consilience.run import Run, Tell
 from consilience.scoring.batches import FIRST, SETTLE, Batch, Pace, ask, ask_batches
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.teachers import Observed, Teacher
@@ -82,11 +83,7 @@ def engine_options(run: Run) -> RayOptions:
 
 def with_open_cache(run: Run) -> Run:
     """Return the same `Run` with its cache opened, for a verb that asks teachers several times."""
-    return run if run.cache is None else run.changed(cache=_store_of(run), cache_limit=None)
-
-
-def _store_of(run: Run) -> ScoreStore | None:
-    return None if run.cache is None else as_store(run.cache, run.cache_limit)
+    return run.changed(cache=as_store(run.cache, run.cache_limit), cache_limit=None)
 
 
 def score(teachers: Sequence[Teacher], space: LabelSpace, rows: Rows, run: Run) -> NDArray[np.float32]:
@@ -126,11 +123,10 @@ def score_here(
     teachers: Sequence[Teacher], space: LabelSpace, rows: Rows, run: Run, finish: Finish | None = None
 ) -> Iterator[BlockScores]:
     """Do what `score_blocks` does, in this process."""
-    asked = open_teachers(teachers, rows, run, _store_of(run))
+    asked = open_teachers(teachers, rows, run, as_store(run.cache, run.cache_limit))
+    tell = run.counter("scoring", len(teachers) * len(rows))
     for block in rows.blocks():
-        done = len(teachers) * block.rows.start
-        report = after(run.report, done, len(teachers) * len_of(block), len(teachers) * len(rows))
-        packed = ask_all(asked, len(teachers), block, report)
+        packed = ask_all(asked, len(teachers), block, tell)
         yield block.number, packed if finish is None else finish(block.rows, packed)
 
 
@@ -150,15 +146,12 @@ def observe(teacher: Teacher, rows: Any, run: Run, embeddings: bool = True) -> O
         Whether embeddings are wanted, too.
     """
     rows = as_rows(rows)
-    asked = Asked(teacher, rows, run, _store_of(run), embeddings)
-
-    def parts() -> Iterator[tuple[slice, Observed]]:
-        # no rows are asked about, too: they may be of a wrong kind
-        for block in rows.blocks() if len(rows) else [Block(0, slice(0, 0), rows.given)]:
-            report = after(run.report, block.rows.start, len_of(block), len(rows))
-            yield block.rows, asked.observe(block, digests_of(block, [asked]), report)
-
-    return _joined(teacher, parts(), len(rows), run, np.float64)
+    asked = Asked(teacher, rows, run, as_store(run.cache, run.cache_limit), embeddings)
+    answers, tell = _Answers(teacher, len(rows), run, np.float64), run.counter("scoring", len(rows))
+    # no rows are asked about, too: they may be of a wrong kind
+    for block in rows.blocks() if len(rows) else [Block(0, slice(0, 0), rows.given)]:
+        answers.put(block.rows, asked.observe(block, digests_of(block, [asked]), tell))
+    return answers.all()
 
 
 class WrittenScores(NamedTuple):
@@ -247,7 +240,7 @@ class Asked:
             if teacher.fingerprint is not None:
                 self.shelf = store.shelf(teacher.fingerprint, len(teacher.classes), teacher.name)
 
-    def observe(self, block: Block, digests: Digests, progress: Progress = silent) -> Observed:
+    def observe(self, block: Block, digests: Digests, tell: Tell = lambda count: None) -> Observed:
         """Return the logits (b, k) of a block in single precision, and its embeddings (b, d) if wanted.
 
         Parameters
@@ -255,49 +248,84 @@ class Asked:
         block : Block
         digests : (b, 2) array or None
             Of its rows; None if rows have no plain content.
-        progress : callable
-            Called with ("scoring", rows done, rows of the block).
+        tell : callable
+            Called with the number of rows that were just answered.
         """
+        if not self.held:
+            return self._asked(block, digests, tell)
+        tell(len_of(block))
         if self._whole is not None:
             return self._whole.take(block.rows)
-        part = self.teacher.part(block.rows) if self.held else None
-        if part is None:
-            return _joined(self.teacher, self._parts(block, digests, progress), len_of(block), self._run)
+        part: Any = self.teacher.part(block.rows)
         try:
             return ask(part, block.X, len_of(block), self._embeddings)
         except InvalidInputError as error:  # the part knows its own rows only
             raise error.moved(block.rows.start) from error.__cause__
 
-    def _parts(self, block: Block, digests: Digests, progress: Progress) -> Iterator[tuple[Any, Observed]]:
-        """Yield positions in a block and the answers there: from the cache, and of the teacher."""
+    def _asked(self, block: Block, digests: Any, tell: Tell) -> Observed:
+        """Return what the cache knows and the teacher answers."""
         count, shelf = len_of(block), None if digests is None else self.shelf
-        wanted = missing = asked_for = np.arange(count)  # asked_for: the row that is asked in place of each
-        if shelf is not None and digests is not None:
-            known, logits, features = shelf.find(digests, embeddings=self._embeddings)
-            yield known, Observed(logits[known], None if features is None else features[known])
+        answers = _Answers(self.teacher, count, self._run)
+        missing = first = np.arange(count)  # first: of equal rows, the one that is asked about
+        if shelf is not None:
+            known, seen = shelf.find(digests, embeddings=self._embeddings)
+            answers.put(known, seen.take(known))
             missing = np.flatnonzero(~known)
+            tell(count - len(missing))
             if not len(missing):
-                return
-            _, first, which = np.unique(digests[missing], axis=0, return_index=True, return_inverse=True)
-            asked_for = missing[first[which.ravel()]]
-            wanted = np.unique(asked_for)
-        pace = Pace(self._run.rows_per_call, FIRST if self.teacher.settled else SETTLE)
-        batches, done = _batches(block, wanted, pace), count - len(missing)
-        if done:
-            progress("scoring", done, count)
+                return answers.all()
+            _, at, which = np.unique(digests[missing], axis=0, return_index=True, return_inverse=True)
+            first = missing[at[which.ravel()]]
+        wanted = np.unique(first)
+        pace = Pace(self._run.rows_per_call, SETTLE if self.teacher.output is None else FIRST)
         try:
             for batch, seen in ask_batches(
-                self.teacher, batches, len(wanted), pace, embeddings=self._embeddings
+                self.teacher, _batches(block, wanted, pace), len(wanted), pace, embeddings=self._embeddings
             ):
-                if shelf is not None and digests is not None:
+                if shelf is not None:
                     shelf.add(digests[batch.places], seen, embeddings=self._embeddings)
-                equal = np.flatnonzero(np.isin(asked_for, batch.places))
-                yield missing[equal], seen.take(np.searchsorted(batch.places, asked_for[equal]))
-                done += len(equal)
-                progress("scoring", done, count)
+                answers.put(batch.places, seen)
+                tell(len(batch.places))
         finally:
             if shelf is not None:
                 shelf.flush()
+        found = answers.all()
+        if len(wanted) < len(missing):
+            answers.put(missing, found.take(first))
+            tell(len(missing) - len(wanted))
+        return found
+
+
+class _Answers:
+    """Logits (n, k) and embeddings (n, d) of a teacher, which come part by part."""
+
+    def __init__(self, teacher: Teacher, rows: int, run: Run, dtype: type = np.float32) -> None:
+        self._teacher, self._rows, self._run = teacher, rows, run
+        self._logits = new_array((rows, len(teacher.classes)), run, dtype)
+        self._features: NDArray[Any] | None = None
+        self._begun = False
+
+    def put(self, places: Any, seen: Observed) -> None:
+        """Note what the teacher says of some rows."""
+        self._logits[places] = seen.logits
+        if not len(seen.logits) and self._rows:
+            return
+        width = None if seen.embeddings is None else seen.embeddings.shape[1]
+        if not self._begun and width is not None:
+            self._features = new_array((self._rows, width), self._run)
+        known, self._begun = None if self._features is None else self._features.shape[1], True
+        if width != known:
+            raise TeacherError(
+                self._teacher.name,
+                f"has embeddings of width {known} for some rows and {width} for others. If it was changed, "
+                "give it another fingerprint, or clear the cache.",
+            )
+        if self._features is not None:
+            self._features[places] = seen.embeddings
+
+    def all(self) -> Observed:
+        """Return what the teacher said."""
+        return Observed(self._logits, self._features)
 
 
 def open_teachers(
@@ -311,23 +339,18 @@ def open_teachers(
     return opened
 
 
-def ask_all(
-    asked: Mapping[int, Asked], n_teachers: int, block: Block, progress: Progress
-) -> NDArray[np.float32]:
+def ask_all(asked: Mapping[int, Asked], n_teachers: int, block: Block, tell: Tell) -> NDArray[np.float32]:
     """Return the logits (b, k) of some teachers, by their places, side by side."""
-    digests, count = digests_of(block, asked.values()), len_of(block)
-    parts, total = list[NDArray[Any]](), len(asked) * count
+    digests, parts = digests_of(block, asked.values()), list[NDArray[Any]]()
     for i, one in asked.items():
-        done = len(parts) * count
         with placed(i, n_teachers):
-            parts.append(one.observe(block, digests, after(progress, done, count, total)).logits)
-        progress("scoring", done + count, total)
+            parts.append(one.observe(block, digests, tell).logits)
     return np.concatenate(parts, axis=1)
 
 
 def settle(teacher: Teacher, rows: Rows, run: Run) -> None:
     """Decide from the first rows how to read a teacher's scores, unless that is known."""
-    if not teacher.settled and len(rows):
+    if teacher.output is None and len(rows):
         teacher.predict_logits(take_rows(rows.head, slice(0, min(SETTLE, run.rows_per_call))))
 
 
@@ -354,46 +377,13 @@ def placed(place: int, count: int) -> Iterator[None]:
         raise error.at(place, count) from error.__cause__
 
 
-def after(progress: Progress, before: int, rows: int, of: int) -> Progress:
-    """Return the progress of some rows, after others, as that of all."""
-
-    def report(task: str, done: int, total: int) -> None:
-        progress(task, before + done * rows // max(1, total), of)
-
-    return report
-
-
-def _joined(
-    teacher: Teacher, parts: Iterable[tuple[Any, Observed]], rows: int, run: Run, dtype: type = np.float32
-) -> Observed:
-    """Return logits (n, k) and embeddings (n, d) of a teacher that come part by part."""
-    logits, features, first = new_array((rows, len(teacher.classes)), run, dtype), None, True
-    for places, seen in parts:
-        logits[places] = seen.logits
-        if not len(seen.logits) and rows:
-            continue
-        width = None if seen.embeddings is None else seen.embeddings.shape[1]
-        if first and width is not None:
-            features = new_array((rows, width), run)
-        known, first = None if features is None else features.shape[1], False
-        if width != known:
-            raise TeacherError(
-                teacher.name,
-                f"has embeddings of width {known} for some rows and {width} for others. If it was changed, "
-                "give it another fingerprint, or clear the cache.",
-            )
-        if features is not None:
-            features[places] = seen.embeddings
-    return Observed(logits, features)
-
-
 def _batches(block: Block, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch]:
     """Yield some rows of a block in order; at least one batch, so that no rows show errors, too."""
     if not len(rows):
         yield Batch(rows, block.X, block.rows.start)
-    for start, stop in pace.borders(len(rows)):
-        part = rows[start:stop]
-        follow = int(part[-1] - part[0]) == stop - start - 1  # then it is a view, where X is an array
+    while len(rows):
+        part, rows = rows[: pace.size], rows[pace.size :]
+        follow = int(part[-1] - part[0]) == len(part) - 1  # then it is a view, where X is an array
         places: Any = slice(int(part[0]), int(part[-1]) + 1) if follow else part
-        X = block.X if stop - start == len_of(block) else take_rows(block.X, places)
+        X = block.X if len(part) == len_of(block) else take_rows(block.X, places)
         yield Batch(part, X, block.rows.start)

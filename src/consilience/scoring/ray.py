@@ -39,6 +39,7 @@ from consilience.scoring.blocks import (
     RayOptions,
     ask_all,
     engine_options,
+    len_of,
     open_teachers,
     placed,
     score_here,
@@ -372,18 +373,19 @@ class Worker:
         if isinstance(X, np.ndarray) and not X.flags.writeable:
             X = X.copy()  # a model may write to it, as on one machine: Ray shares arrays read-only
         block = Block(number, self._rows.rows_of(number), X)
-        names = [one.teacher.name for one in self._asked.values()]
-        noted = ""
+        names, done, noted = [one.teacher.name for one in self._asked.values()], 0, -1
 
-        def tell(task: str, done: int, total: int) -> None:
-            nonlocal noted
-            name = names[min(done * len(names) // max(1, total), len(names) - 1)]
+        def tell(count: int) -> None:
+            nonlocal done, noted
+            done += count
+            place = done // len_of(block)
+            name = names[min(place, len(names) - 1)]
             note = self._kept[-1].note.remote(number, At(self._name, name, done))
-            if name != noted or done == total:  # it may end this process
-                noted = name
+            if place != noted:  # the next teacher may end this process
+                noted = place
                 self._ray.get(note)
 
-        tell("scoring", 0, 1)
+        tell(0)
         logits = ask_all(self._asked, self._n_teachers, block, tell)
         return logits if self._finish is None else self._finish(block.rows, logits)
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import blake2b, shake_128
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +28,12 @@ from numpy.typing import NDArray
 from consilience._words import parse_size, size_text
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, warn
 from consilience.files.storage import Entry, StoragePath, is_url, storage_path
-
-if TYPE_CHECKING:
-    from consilience.teachers import Observed
+from consilience.teachers.outputs import Observed
 
 README = "README.txt"
 NAME = "name.txt"  # a file in the folder of a model with its name, for people
 MOST_NAME = 200  # bytes of it
+_MOST_README = 2**16  # a longer one is not ours
 FILE_BYTES = 2**26
 """A file that would grow beyond this is followed by another: files are deleted as a whole."""
 UPLOAD_BYTES = 2**22  # behind a URL, a file is sent again whenever it has grown: it ends here
@@ -125,7 +124,7 @@ class ScoreStore:
         self, folder: str | os.PathLike[str], limit: float | str | None = None, *, argument: str = "limit"
     ) -> None:
         if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
-            raise InvalidInputError(f"The cache {folder!r} must be a folder.")
+            raise InvalidInputError(f"The cache {folder!r} must be a folder, a ScoreStore or None.")
         self.folder: Any = folder if is_url(folder) else Path(folder).absolute()
         self.root = storage_path(self.folder)
         self.limit = None if limit is None else parse_size(argument, limit)
@@ -133,7 +132,8 @@ class ScoreStore:
             raise InvalidInputError(f"The cache {str(self.root)!r} is a file; give a folder.")
         names = [name for name in self.root.names() if README not in name]
         ours = any(_SHELF.fullmatch(name) or _TRAINING.fullmatch(name) for name in names)
-        if names and not ours and not self._is_marked():
+        marked = ours or ((self.root / README).read(_MOST_README) or b"").startswith(_TEXT.encode())
+        if names and not marked:
             raise InvalidInputError(
                 f"The folder {str(self.root)!r} holds other files and is no cache. "
                 "Give a new or an empty folder."
@@ -142,11 +142,6 @@ class ScoreStore:
         self.used = set[StoragePath]()  # the files that this run has read or written
         self._room, self._full = 0, False  # bytes that may be written before the size is counted again
         self._warned = set[str]()
-
-    def _is_marked(self) -> bool:
-        with contextlib.suppress(OSError), (self.root / README).reading() as file:
-            return file.read(len(_TEXT)) == _TEXT.encode()
-        return False
 
     @property
     def size(self) -> int:
@@ -164,9 +159,7 @@ class ScoreStore:
     def prepare(self) -> None:
         """Make the folder and its README."""
         self.root.make_root()
-        if README not in self.root.names():
-            with (self.root / README).writing() as file:
-                file.write(_TEXT.encode())
+        (self.root / README).create(_TEXT.encode())
 
     def contents(self) -> dict[str, Any]:
         """Return what is there, for people and as JSON: bytes and rows in all and by model."""
@@ -248,17 +241,15 @@ class Shelf:
         if self._remote:  # files are copied here once, and read and written as if they were here
             copies = tempfile.TemporaryDirectory(prefix="consilience-")
             weakref.finalize(self, copies.cleanup)
-            self._folder = StoragePath(Path(copies.name))
+            self._folder = storage_path(copies.name)
         self._files = dict[str, Kind]()  # what is in the index
         self._counts = dict[str, int]()  # how many rows of each
         self._runs = list[tuple[NDArray[np.uint64], NDArray[np.uint64]]]()  # sorted halves, and places
         self._writers = dict[Kind, tuple[BinaryIO, str]]()
         self._unsent, self._sent, self._refreshed = set[str](), -np.inf, -np.inf
 
-    def find(
-        self, digests: NDArray[np.uint64], *, embeddings: bool
-    ) -> tuple[NDArray[np.bool_], NDArray[np.float32], NDArray[np.float32] | None]:
-        """Return which rows are known, their logits (n, k), and their embeddings (n, d) or None.
+    def find(self, digests: NDArray[np.uint64], *, embeddings: bool) -> tuple[NDArray[np.bool_], Observed]:
+        """Return which rows are known, and what the teacher said about these; anything for the others.
 
         Parameters
         ----------
@@ -281,7 +272,8 @@ class Shelf:
                 values = np.empty((len(digests), self._n_classes + (width or 0)), np.float32)
             values[places[right]] = found[right, : values.shape[1]]
             known[places[right]] = True
-        return known, values[:, : self._n_classes], values[:, self._n_classes :] if width else None
+        logits, features = values[:, : self._n_classes], values[:, self._n_classes :]
+        return known, Observed(logits, features if width else None)
 
     def add(self, digests: NDArray[np.uint64], seen: Observed, *, embeddings: bool) -> None:
         """Keep what a teacher says about some rows: a process that is killed after this call loses nothing.
@@ -300,11 +292,8 @@ class Shelf:
         records[:, -1] = kind.sums(self._key, records)
         step = max(1, self._file_bytes // (8 * kind.n_words))
         with self._writing():
-            for start in range(0, len(records), step):
-                part = records[start : start + step]
-                if not self._store.room_for(part.nbytes):
-                    return
-                self._append(kind, part)
+            for start in range(0, len(records) if self._store.room_for(records.nbytes) else 0, step):
+                self._append(kind, records[start : start + step])
 
     def flush(self) -> None:
         """Send what has not been sent yet, behind a URL; a killed process loses `UPLOAD_SECONDS` there."""
@@ -345,12 +334,11 @@ class Shelf:
         """Return a new file to append to, and its name."""
         self._store.prepare()
         self._home.make_folder()
-        if NAME not in self._home.names():
-            with (self._home / NAME).writing() as about:
-                about.write(self._teacher[:MOST_NAME].encode(errors="replace"))
+        (self._home / NAME).create(self._teacher.encode(errors="replace")[:MOST_NAME])
         width = "" if kind.width is None else f"-{kind.width}"
         name = f"{kind.n_classes}{width}-{secrets.token_hex(8)}.rows"
-        file = (self._folder.path / name).open("ab", buffering=0)
+        path: Any = (self._folder / name).local
+        file: BinaryIO = path.open("ab", buffering=0)
         weakref.finalize(self, file.close)
         self._store.used.add(self._home / name)
         return file, name
@@ -407,23 +395,20 @@ class Shelf:
         self, digests: NDArray[np.uint64]
     ) -> Iterator[tuple[str, NDArray[np.intp], NDArray[np.int64]]]:
         """Yield the files that may hold some rows, which rows, and their records there, in order."""
-        found = [(np.empty(0, np.uint64), np.empty(0, np.intp))]
         order = np.argsort(digests[:, 0])  # sorted rows are found several times as fast
-        wanted = digests[order, 0]
+        wanted, places, rows = digests[order, 0], [np.empty(0, np.uint64)], [np.empty(0, np.intp)]
         for halves, at in self._runs:
             first = np.searchsorted(halves, wanted)
-            for twin in range(first.size and _MOST_TWINS):
-                places = np.flatnonzero(halves.take(first + twin, mode="clip") == wanted)
-                places = places[first[places] + twin < len(halves)]
-                found.append((at[first[places] + twin], order[places]))
-                if not len(places):
-                    break
-        where, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
+            twins = np.minimum(np.searchsorted(halves, wanted, side="right") - first, _MOST_TWINS)
+            rows.append(np.repeat(order, twins))
+            within = np.arange(twins.sum()) - np.repeat(np.cumsum(twins) - twins, twins)
+            places.append(at[np.repeat(first, twins) + within])
+        where, row = np.concatenate(places), np.concatenate(rows)
         order = np.argsort(where, kind="stable")
-        numbers, names = where[order] >> np.uint64(32), list(self._files)
+        numbers, names = where >> np.uint64(32), list(self._files)
         for number in np.unique(numbers).tolist():
-            mine = order[numbers == number]
-            yield names[number], rows[mine], (where[mine] & _ROW).astype(np.int64)
+            mine = order[numbers[order] == number]
+            yield names[number], row[mine], (where[mine] & _ROW).astype(np.int64)
 
     def _read(
         self, name: str, kind: Kind, digests: NDArray[np.uint64], rows: NDArray[np.int64]
@@ -466,13 +451,11 @@ def _delete_oldest(entries: Iterable[Entry], excess: int) -> int:
 
 def _of_model(folder: StoragePath) -> dict[str, Any]:
     """Return what is kept of one teacher. Its name may be anyone's text."""
-    files, teacher = _files(folder), ""
-    with contextlib.suppress(OSError), (folder / NAME).reading() as file:
-        teacher = file.read(MOST_NAME).decode(errors="replace")
+    files, teacher = _files(folder), (folder / NAME).read(MOST_NAME) or b""
     used = max((entry.used for entry, _ in files), default=0.0)
     return {
         "key": folder.name,
-        "teacher": teacher or None,
+        "teacher": teacher.decode(errors="replace") or None,
         "n_classes": files[0][1].n_classes if files else None,
         "n_rows": sum(entry.size // (8 * kind.n_words) for entry, kind in files),
         "n_bytes": sum(entry.size for entry, _ in files),
@@ -493,8 +476,4 @@ def as_store(
         )
     if cache is None or isinstance(cache, ScoreStore):
         return cache
-    if not isinstance(cache, str | os.PathLike) or not os.fspath(cache):
-        raise InvalidInputError(
-            "{argument} must be a folder, a ScoreStore or None.", argument="cache", value=cache
-        )
     return ScoreStore(cache, limit, argument="cache_limit")

@@ -18,10 +18,9 @@ from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.rows.tables import as_values
 from consilience.rows.targets import (
-    BUFFER_SHARE,
+    BUFFER,
     SAMPLED,
     Epochs,
-    HeldOut,
     TargetRows,
     in_random_order,
     look_at,
@@ -47,17 +46,13 @@ class Plan(NamedTuple):
     epochs: Epochs
 
 
-def plan_training(
-    student: Network, rows: TargetRows, memory: int, seed: int, place: int = 0, workers: int = 1
-) -> Plan:
+def plan_training(student: Network, rows: TargetRows, seed: int, place: int = 0, workers: int = 1) -> Plan:
     """Hold rows out, and plan the training of a student on all others.
 
     Parameters
     ----------
     student : Network
     rows : TargetRows
-    memory : int
-        Bytes; a quarter of it is for the buffer in which rows are shuffled.
     seed : int
     place, workers : int
         Which of how many processes that train together this is. All of them hold out the same rows and take
@@ -66,33 +61,30 @@ def plan_training(
     if rows.n_rows == 0:
         raise InvalidInputError("X has no rows to train on.")
     if workers == 1:  # several have shares of their own, from all over the rows
-        rows = in_random_order(rows, BUFFER_SHARE * memory, seed)
+        rows = in_random_order(rows, BUFFER, seed)
     scaled = student.standardize or (student.module is None and student.standardize is None)
-    most = max(2, int(BUFFER_SHARE * memory / rows.row_bytes / 2))
     look = look_at(
         rows,
         seed,
         fraction=0.0 if student.validation is not None else float(student.validation_fraction),
-        n_sample=min(SAMPLED if scaled else EXAMPLE_ROWS, most),
+        n_sample=SAMPLED if scaled else EXAMPLE_ROWS,
     )
     try:
         some = prepared(look.sample[0], student.preprocess)
         held = None if look.measured is None else prepared(look.measured[0], student.preprocess)
     except InvalidInputError:
-        for block in sorted(look.held_out.rows):  # find the block, to tell which row it is
+        for block in rows.numbers:  # find the block, to tell which row it is
             _tensor_of(rows, block, rows.read(block)[0], student.preprocess)
         raise
-    weighted = look.sample[2] is not None
     measured = None
     if look.measured is not None and held is not None:
-        _, targets, weights = look.measured
-        measured = held.to(some.dtype), weighted_targets(targets, weights, weighted)
-    share = rows if workers == 1 else rows.share(place, workers)
-    blocks = Blocks(share, student.preprocess, some, look.held_out, weighted)
-    n_train = rows.n_rows - look.n_held_out
+        measured = held.to(some.dtype), weighted_targets(*look.measured[1:])
+    share = look.rest if workers == 1 else look.rest.share(place, workers)
+    blocks = Blocks(share, student.preprocess, some)
+    n_train = look.rest.n_rows
     epochs = Epochs.of(n_train, student.max_iter or EPOCHS, limited=student.max_iter is None)
     row_bytes = some.dtype.itemsize * math.prod(some.shape[1:]) + 4 * rows.n_columns
-    room = max(2 * student.batch_size, int(BUFFER_SHARE * memory / workers / row_bytes))
+    room = max(2 * student.batch_size, int(BUFFER / workers / row_bytes))
     batches = ShuffledBatches(
         blocks,
         epochs._replace(n_rows=max(1, n_train // workers)),
@@ -105,7 +97,7 @@ def plan_training(
 
 
 class Blocks(Dataset[Pair]):
-    """The blocks of rows as tensors, without held-out rows. A row's weight becomes part of its targets.
+    """The blocks of rows as tensors. A row's weight becomes part of its targets.
 
     Parameters
     ----------
@@ -114,22 +106,18 @@ class Blocks(Dataset[Pair]):
         Applied to the rows of a block.
     like : (n, ...) tensor
         Rows that show the type.
-    held_out : HeldOut
-    weighted : bool
-        Whether rows have weights.
     """
 
-    def __init__(
-        self, rows: TargetRows, preprocess: Preprocess | None, like: Tensor, held_out: HeldOut, weighted: bool
-    ) -> None:
-        self.rows, self.preprocess, self.held_out, self.weighted = rows, preprocess, held_out, weighted
+    def __init__(self, rows: TargetRows, preprocess: Preprocess | None, like: Tensor) -> None:
+        self.rows, self.preprocess = rows, preprocess
         self.dtype, self.shape = like.dtype, tuple(like.shape[1:])
+        self.nothing = like[:0], torch.empty((0, rows.n_columns))
 
     def __getitem__(self, block: int) -> Pair:
         X, targets, weights = self.rows.read(block)
-        goals = weighted_targets(targets, weights, self.weighted)
+        goals = weighted_targets(targets, weights)
         if not len(goals):
-            return torch.empty((0, *self.shape), dtype=self.dtype), goals
+            return self.nothing
         found = _tensor_of(self.rows, block, X, self.preprocess)
         if tuple(found.shape[1:]) != self.shape:
             raise InvalidInputError(
@@ -141,8 +129,7 @@ class Blocks(Dataset[Pair]):
                 f"Block {block} has numbers with a fraction, and blocks before have whole numbers only. "
                 "Give all of X one type."
             )
-        found, rest = found.to(self.dtype), self.held_out.rest(block, len(goals))
-        return (found, goals) if rest is None else (found[rest], goals[rest])
+        return found.to(self.dtype), goals
 
 
 class ShuffledBatches:
@@ -175,8 +162,7 @@ class ShuffledBatches:
         num_workers: int,
     ) -> None:
         self.blocks, self.epochs, self.batch_size, self.num_workers = blocks, epochs, batch_size, num_workers
-        self.X = torch.empty((capacity, *blocks.shape), dtype=blocks.dtype)
-        self.targets = torch.empty((capacity, blocks.rows.n_columns), dtype=torch.float32)
+        self.capacity = capacity
         alone = epochs.n_rows > batch_size and epochs.n_rows % batch_size == 1  # see _serve
         self.n_batches = epochs.n_rows // batch_size if alone else math.ceil(epochs.n_rows / batch_size)
         self._epoch, self._random = 0, np.random.default_rng(seed)
@@ -195,37 +181,35 @@ class ShuffledBatches:
                 pass
 
     def _endless(self) -> Iterator[Pair]:
-        capacity = len(self.X)
+        half = max(1, self.capacity // (2 * self.batch_size)) * self.batch_size  # whole batches
         while True:
-            free, read_again = np.arange(capacity), False
-            for X, targets in self._read():
-                start = 0
-                while start < len(X):
-                    if not len(free):
-                        read_again = True
-                        half = max(1, capacity // (2 * self.batch_size)) * self.batch_size  # whole batches
-                        free = self._random.permutation(capacity)[:half]
-                        yield from self._serve(free)
-                    end = min(len(X), start + len(free))
-                    slots = torch.from_numpy(free[: end - start])
-                    self.X.index_copy_(0, slots, X[start:end])
-                    self.targets.index_copy_(0, slots, targets[start:end])
-                    start, free = end, free[end - start :]
-            filled = np.delete(np.arange(capacity), free)
-            if not len(filled):
+            parts, count, fits = list[Pair](), 0, True
+            for part in self._read():
+                parts.append(part)
+                count += len(part[1])
+                while count > self.capacity:
+                    X, targets = map(torch.cat, zip(*parts, strict=True))
+                    order, fits = self._order(count), False
+                    yield from self._serve(X, targets, order[:half])
+                    parts, count = [(X[order[half:]], targets[order[half:]])], count - half
+            if not count:
                 raise InvalidInputError("X has no rows to train on.")
-            yield from self._serve(self._random.permutation(filled))
-            while not read_again:  # all rows are in the buffer
-                yield from self._serve(self._random.permutation(filled))
+            X, targets = map(torch.cat, zip(*parts, strict=True))
+            yield from self._serve(X, targets, self._order(count))
+            while fits:
+                yield from self._serve(X, targets, self._order(count))
 
-    def _serve(self, rows: Any) -> Iterator[Pair]:
-        """Yield batches of rows by their place in the buffer."""
-        parts: Sequence[Tensor] = torch.split(torch.from_numpy(rows), self.batch_size)
+    def _order(self, count: int) -> Tensor:
+        return torch.from_numpy(self._random.permutation(count))
+
+    def _serve(self, X: Tensor, targets: Tensor, order: Tensor) -> Iterator[Pair]:
+        """Yield batches of rows in this order."""
+        parts: Sequence[Tensor] = torch.split(order, self.batch_size)
         if len(parts) > 1 and len(parts[-1]) == 1 < self.batch_size:
             # Batch normalisation cannot train on a batch of one row. Each pass leaves out another row.
             parts = parts[:-1]
         for part in parts:
-            yield self.X.index_select(0, part), self.targets.index_select(0, part)
+            yield X[part], targets[part]
 
     def _read(self) -> Iterator[Pair]:
         """Yield the blocks of one pass."""
@@ -249,13 +233,13 @@ def _tensor_of(rows: TargetRows, block: int, X: Any, preprocess: Preprocess | No
     try:
         return prepared(X, preprocess)
     except InvalidInputError as error:
-        raise (error if error.row is None else error.changed(row=rows.row_number(block, error.row))) from None
+        if error.row is None:
+            raise
+        raise error.changed(row=rows.row_number(rows.places(block)[error.row])) from None
 
 
-def weighted_targets(targets: Any, weights: Any, weighted: bool) -> Tensor:
+def weighted_targets(targets: Any, weights: Any) -> Tensor:
     """Return targets (b, k) times the weights (b,) of rows, if rows have weights, as a tensor."""
-    if weights is not None and not weighted:
-        raise InvalidInputError("Some blocks have row weights and others have none; give them for all rows.")
     if weights is not None:
         targets = targets * weights[:, None]
     return torch.from_numpy(np.require(targets, dtype=np.float32, requirements=["C", "W"]))

@@ -13,26 +13,21 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
-from consilience._validation import (
-    check_choice,
-    check_fitted,
-    check_temperature,
-    n_rows,
-    take_rows,
-)
+from consilience._validation import check_fitted, n_rows, take_rows
 from consilience.exceptions import InvalidInputError
-from consilience.files.card import jsonable, rows_sha256, settings_of
+from consilience.files.made import jsonable, rows_sha256, settings_of
 from consilience.inspect.evaluate import evaluate, score
 from consilience.inspect.report import report
 from consilience.kernels.arrays import Floats
 from consilience.kernels.linear_model import inverse, sharpen
+from consilience.options import Options, anything, choice, option, temperature
 from consilience.rows import as_rows
 from consilience.rows.tables import as_values, column_names, columns_of, in_order, is_table
 from consilience.rows.targets import TargetRows
-from consilience.run import Run, resolve_run
+from consilience.run import resolve_run
+from consilience.students import STUDENT
 from consilience.students.make import encodes, make_student, needs_encoding
 from consilience.students.student import encoder_of, read_soft_labels
 from consilience.students.table import TableEncoder
@@ -112,10 +107,8 @@ class StudentClassifier(FittedClassifier):
 
     def probabilities(self, X: Any) -> Floats:
         """Return probabilities (n, L) of rows in memory."""
-        X = self.as_seen_(X)
-        if self.student_.scores == "logits":
-            return np.asarray(softmax(self.student_.predict_logits(X), axis=1))
-        return sharpen(self.student_.predict_all(X, len(self.classes_)), self.student_temperature())
+        student = self.student_
+        return sharpen(student.predict_all(self.as_seen_(X), len(self.classes_)), student.temperature_)
 
     def save(self, path: str | os.PathLike[str], *, measured: Any = None) -> Path:
         """Write the classifier as one file, and its card next to it; ``as_teacher(path)`` makes it a teacher.
@@ -141,22 +134,21 @@ class StudentClassifier(FittedClassifier):
         return save_classifier(self, Path(path), measured)
 
     @abstractmethod
-    def student_temperature(self) -> float:
-        """Return the temperature of the soft labels on which a scikit-learn student was trained."""
-
-    @abstractmethod
     def origin(self) -> Origin:
         """Return what the saved file says about where it comes from."""
 
-    def _read_rows(self, student: Any, X: Any) -> AsSeen:
-        """Return how a student sees rows like X: encoded, if they are a mixed table and the student ours."""
+    def _read_rows(self, student: Any, X: Any, encode: Callable[[Any], NDArray[Any]]) -> AsSeen:
+        """Return how a student sees rows like X: encoded, if they are a mixed table and the student ours.
+
+        Rows to validate a network on are made so, too, and `encode` makes positions of their labels.
+        """
         encoder = None
         if encodes(student) and needs_encoding(X, takes_missing=isinstance(student, Boosting)):
             encoder = TableEncoder().fit(X)
         as_seen = AsSeen(column_names(X), encoder)
         if getattr(student, "validation", None) is not None:
-            other, labels = student.validation
-            student.validation = (as_seen(other), labels)
+            rows, labels = student.validation
+            student.validation = (as_seen(rows), encode(labels))
         return as_seen
 
     def _keep_student(self, student: Any, X: Any, as_seen: AsSeen, n_rows: int | None = None) -> None:
@@ -168,8 +160,7 @@ class StudentClassifier(FittedClassifier):
         self.example_ = take_rows(X, _example_rows(X))
         self.fit_record_ = describe_fit(self, X, n_rows)
         for name in ("n_features_in_", "feature_names_in_"):  # from an earlier fit on other rows
-            if hasattr(self, name):
-                delattr(self, name)
+            vars(self).pop(name, None)
         if len(getattr(X, "shape", ())) > 1:
             self.n_features_in_ = int(X.shape[1])
         if as_seen.names is not None:
@@ -179,9 +170,6 @@ class StudentClassifier(FittedClassifier):
         # a plain clone would also clone, and so un-fit, the scikit-learn teachers in the list
         params = self.get_params(deep=False).items()
         return type(self)(**{k: v if k == "teachers" else clone(v, safe=False) for k, v in params})
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "student_")
 
 
 def describe_fit(estimator: Any, X: Any, all_rows: int | None = None) -> dict[str, Any]:
@@ -223,28 +211,11 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     seconds[name] = time.perf_counter() - started
 
 
-class SoftLabelClassifier(StudentClassifier):
+class SoftLabelClassifier(Options, StudentClassifier):
     """Train any student on soft labels of your own: votes of annotators, or the outputs of a model.
 
     `Unifier` is for soft labels that several classifiers give, and `CollisionClassifier` for labels that are
     partly wrong.
-
-    Parameters
-    ----------
-    student : Student, classifier, torch.nn.Module, factory, name or None
-        What learns; see `Unifier`.
-    classes : (L,) sequence, optional
-        The names of the columns of soft labels; by default 0 to L - 1. With hard labels, the classes in the
-        order wanted; by default those that occur, sorted.
-    balance : {False, True, "sqrt"}
-        Weight each class by the inverse of its mean soft label, or by the root of it.
-    temperature : float
-        The temperature T of the soft labels, from 1e-6 to 1e6: 1 unless you softened them, as `Unifier` does.
-        Probabilities are given at T = 1.
-    random_state : int, RandomState or None
-        Makes the student reproducible.
-    run : Run, optional
-        How the work is run.
 
     Attributes
     ----------
@@ -273,22 +244,28 @@ class SoftLabelClassifier(StudentClassifier):
     ['low', 'high']
     """
 
-    def __init__(
-        self,
-        student: Any = None,
-        *,
-        classes: Any = None,
-        balance: Literal["sqrt"] | bool = False,
-        temperature: float = 1.0,
-        random_state: Any = None,
-        run: Run | None = None,
-    ) -> None:
-        self.student = student
-        self.classes = classes
-        self.balance = balance
-        self.temperature = temperature
-        self.random_state = random_state
-        self.run = run
+    student: Any = option(STUDENT, "What learns; see `Unifier`.", default=None)
+    classes: Any = option(
+        anything("(L,) sequence or None"),
+        "The names of the columns of soft labels; by default 0 to L - 1. With hard labels, the classes in "
+        "the order wanted; by default those that occur, sorted.",
+        default=None,
+    )
+    balance: Any = option(
+        choice(False, True, "sqrt"),
+        "Weight each class by the inverse of its mean soft label, or by the root of it.",
+        default=False,
+    )
+    temperature: float = option(
+        temperature(),
+        "The temperature T of the soft labels: 1 unless you softened them, as `Unifier` does. Probabilities "
+        "are given at T = 1.",
+        default=1.0,
+    )
+    random_state: Any = option(
+        anything("int, RandomState or None"), "Makes the student reproducible.", default=None
+    )
+    run: Any = option(anything("Run or None"), "How the work is run.", default=None)
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train the student.
@@ -301,8 +278,8 @@ class SoftLabelClassifier(StudentClassifier):
             Rows of soft labels are probabilities and sum to 1. Rows without a label (None, NaN, -1) are left
             out.
         """
-        check_choice("balance", self.balance, (False, True, "sqrt"))
-        temperature, run = check_temperature(self.temperature), resolve_run(self.run)
+        self.check_options()
+        run = resolve_run(self.run)
         if y is None:
             raise InvalidInputError(
                 "requires y to be passed, but the target y is None: give soft labels or labels."
@@ -315,33 +292,30 @@ class SoftLabelClassifier(StudentClassifier):
         if len(rows) == 0:
             raise InvalidInputError("X has no rows; the student needs some to learn from.")
         student = make_student(self.student, X=X, random_state=self.random_state, run=run)
-        student.encode_validation(encoder_of(classes))
         known = ~np.isnan(Q[:, 0])
         some = X if known.all() else take_rows(X, known)
-        as_seen = self._read_rows(student, some)
-        class_weights, weights = self._class_weights(Q[known])
+        as_seen = self._read_rows(student, some, encoder_of(classes))
+        class_weights, used = balanced(Q[known].mean(axis=0), self.balance)
         seconds: dict[str, float] = {}
         with timed(seconds, "training"):
             learnt = TargetRows(rows, Q, used=known, as_seen=as_seen)
-            student.learn(learnt, weights, temperature=temperature, run=run)
+            student.learn(learnt, used, temperature=self.temperature, run=run)
         # only now, so that a fit that fails changes nothing
         self.classes_, self.class_weights_, self.seconds_ = classes, class_weights, seconds
-        self._temperature = temperature
         self._keep_student(student, some, as_seen)
         return self
 
-    def _class_weights(self, Q: NDArray[Any]) -> tuple[NDArray[Any] | None, NDArray[Any]]:
-        """Return the balancing weights (L,), or None, and the student's, which leave the mean weight at 1."""
-        if self.balance is False:
-            return None, np.ones(Q.shape[1])
-        weights = inverse(Q.mean(axis=0))
-        if self.balance == "sqrt":
-            weights = np.sqrt(weights)
-        return weights, weights / (weights * Q.mean(axis=0)).sum()
-
-    def student_temperature(self) -> float:
-        return self._temperature
-
     def origin(self) -> Origin:
-        about = {"temperature": f"{self._temperature:g}"}
+        about = {"temperature": f"{self.student_.temperature_:g}"}
         return Origin(f"Trained on soft labels of {len(self.classes_)} classes.", about)
+
+
+def balanced(mean: Floats, balance: Literal["sqrt"] | bool) -> tuple[Floats | None, Floats]:
+    """Return the balancing weights (L,) of classes with this mean soft label, or None, and the student's.
+
+    With the student's the mean weight of a row is one, so learning rates mean the same as without weights.
+    """
+    if balance is False:
+        return None, np.ones(len(mean))
+    weights = np.sqrt(inverse(mean)) if balance == "sqrt" else inverse(mean)
+    return weights, weights / (weights * mean).sum()

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from consilience._validation import check_count, take_rows
+from consilience._validation import check_choice, check_count, take_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
-from consilience.files.card import Card, find_card, read_made
+from consilience.files.card import Card, find_card
+from consilience.files.made import read_made
 from consilience.files.ngram_model import is_text_model
 from consilience.files.readers import column_titles, writing
 from consilience.kernels.arrays import Floats
@@ -103,13 +104,11 @@ class LoadedClassifier(FittedClassifier):
         found = read_made(self.card_).get("aliases")
         if not isinstance(found, Mapping):
             return None
-        known = set(self.classes_.tolist())
-        # JSON has only texts as keys
-        plain = {key: name for key, name in found.items() if isinstance(name, str | int | float)}
-        kept = {key: name for key, name in plain.items() if name in known}
-        if self.classes_.dtype.kind in "iu":
-            kept = {int(key): name for key, name in kept.items() if key.removeprefix("-").isdecimal()}
-        return {key: name for key, name in kept.items() if key not in known}
+        known = self.classes_.tolist()
+        pairs = [(key, name) for key, name in found.items() if name in known]
+        if self.classes_.dtype.kind in "iu":  # JSON has only texts as keys
+            pairs = [(int(key), name) for key, name in pairs if key.removeprefix("-").isdecimal()]
+        return {key: name for key, name in pairs if key not in known}
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
@@ -210,6 +209,7 @@ def predict_file(
     out: str | os.PathLike[str],
     *,
     keep: Sequence[str] = (),
+    drop: Sequence[str] = (),
     batch_size: int = 4096,
     progress: Progress = silent,
     option: str = "data",
@@ -231,6 +231,8 @@ def predict_file(
     keep : sequence of str
         Columns of `data` to pass on to `out`. The model need not know them. Of images, ``"file"`` is the
         name of the file.
+    drop : sequence of str
+        Columns of `data` to leave out: the model knows all others.
     batch_size : int
         Rows at a time.
     progress : callable
@@ -240,9 +242,9 @@ def predict_file(
     """
     size, target = check_count("batch_size", batch_size), Path(out)
     paths = files_of(data, option)
-    rows, where = open_files(paths, option), f"{option}: {paths[0]}"
+    rows, where = open_files(paths, option, drop=drop), f"{option}: {paths[0]}"
     if keep:
-        _check_keep(rows, keep, model, paths[0], target, option)
+        _check_keep(rows, keep, model, paths[0], target)
     if hasattr(rows, "read_with"):
         _choose_columns(rows, keep, model, where)
     elif rows.kind == "texts" and not model.takes_texts:
@@ -293,28 +295,21 @@ def _ask(model: LoadedClassifier, X: Any, start: int) -> NDArray[np.float64]:
         raise (error if error.row is None else error.changed(row=error.row + start)) from error
 
 
-def _check_keep(
-    rows: Rows, keep: Sequence[str], model: LoadedClassifier, path: Path, target: Path, option: str
-) -> None:
+def _check_keep(rows: Rows, keep: Sequence[str], model: LoadedClassifier, path: Path, target: Path) -> None:
     """Raise where columns cannot be passed on."""
     if target.suffix.lower() not in (".csv", ".parquet"):
         raise InvalidInputError(
             f"{{argument}} passes columns on to a .csv or .parquet file, not to {target.name!r}.",
             argument="keep",
         )
-    images = isinstance(rows, ImageRows)
-    names = [FILE] if images else rows.names
+    names = [FILE] if isinstance(rows, ImageRows) else rows.names
     if names is None:
         raise InvalidInputError(
             f"{{argument}} needs names of columns, and {path.name} has none. Give it a header.",
             argument="keep",
         )
-    unknown = [name for name in keep if name not in names]
-    if unknown:
-        has = f"{option}: {path} has {quoted(names)}."
-        if images:
-            has = f"{option} is images, which have {FILE!r} alone: the name of the file."
-        raise InvalidInputError(f"{{argument}} names {quoted(unknown)}; {has}", argument="keep")
+    for name in keep:
+        check_choice("keep", name, names)
     titles = column_titles(model.classes_)
     taken = [name for i, name in enumerate(keep) if name in titles or name in keep[:i]]
     if taken:

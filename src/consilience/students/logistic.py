@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,8 @@ from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.linear_model import LinearFit, fit_softmax_by_blocks, fit_softmax_regression, targets
 from consilience.rows import Rows, memory_budget
-from consilience.rows.targets import BUFFER_SHARE, SAMPLED, TargetRows, look_at
-from consilience.run import Run, resolve_run
+from consilience.rows.targets import SAMPLED, TargetRows, look_at
+from consilience.run import Run
 from consilience.students.student import (
     WeightedStudent,
     fit_foreign,
@@ -56,24 +56,13 @@ class Logistic(WeightedStudent):
         if self.loss == "collision":
             super().check_memory(rows, n_classes, run)
 
-    def learn(
-        self,
-        rows: TargetRows,
-        class_weights: Floats,
-        *,
-        temperature: float = 1.0,
-        run: Run | None = None,
-        key: str = "",
-    ) -> Self:
-        """Learn soft labels: at once if the rows fit in memory, which saves some tens of passes."""
-        run = resolve_run(run)
-        if self.loss == "collision" or self.bytes_in_memory(
-            rows.n_rows, rows.n_bytes, rows.n_columns
-        ) <= memory_budget(run):
-            return super().learn(rows, class_weights, run=run)
-        self.check_options()
-        self._learn_by_blocks(rows, class_weights, run)
-        return self
+    def learn_rows(self, rows: TargetRows, class_weights: Floats, run: Run, key: str) -> None:
+        """Learn at once if the rows fit in memory, which saves some tens of passes."""
+        needed = self.bytes_in_memory(rows.n_rows, rows.n_bytes, rows.n_columns)
+        if self.loss == "collision" or needed <= memory_budget(run):
+            super().learn_rows(rows, class_weights, run, key)
+        else:
+            self._learn_by_blocks(rows, class_weights, run)
 
     def _fit_targets(self, X: Any, T: Floats, random: np.random.RandomState) -> None:
         scaler, model = self.seeded_clone(random)
@@ -105,8 +94,7 @@ class Logistic(WeightedStudent):
         warn_of_missing(occurs)
         columns = learnt_columns(occurs[None, :])
         decay = _decay(model, len(columns), total)
-        n_sample = max(2, min(SAMPLED, int(BUFFER_SHARE * memory_budget(run) / rows.row_bytes)))
-        X, Q, by_row = look_at(rows, int(random.randint(2**31 - 1)), fraction=0.0, n_sample=n_sample).sample
+        X, Q, by_row = look_at(rows, int(random.randint(2**31 - 1)), fraction=0.0, n_sample=SAMPLED).sample
         T = self._block_targets(Q, class_weights, by_row)[:, columns].astype(np.float32)
         start = fit_softmax_regression(
             _scaled(scaler, X, len(T)), T, len(columns), weight_decay=decay, tol=1e-3

@@ -14,7 +14,7 @@ from consilience._optional import installed
 from consilience._validation import check_choice, take_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
-from consilience.files.preprocess import ImagePreprocess
+from consilience.rows.images import ImagePreprocess
 from consilience.rows.tables import differ_in_size, has_missing, is_instance_of, is_numeric, is_table, quoted
 from consilience.run import Run
 from consilience.scoring import engine_options
@@ -41,11 +41,7 @@ def make_student(student: Any, *, X: Any = None, random_state: Any = None, run: 
         check_rows(made, X, student)
     if made.random_state is None:
         made.random_state = random_state
-    if made.scores == "logits":
-        from consilience.teachers.torch import check_device
-
-        check_device(made.device)
-    elif run is not None and engine_options(run).train_workers is not None:
+    if made.scores != "logits" and run is not None and engine_options(run).train_workers is not None:
         raise InvalidInputError(
             "{argument} is no torch network, and only those learn in several processes. Use {remedy}, or "
             "leave train_workers out.",
@@ -71,10 +67,9 @@ def as_student(student: Any, X: Any = None) -> Any:
         raise InvalidInputError(f"student is the class {student.__name__}; give an instance of it.")
     if isinstance(student, Student):
         return clone(student)
-    if is_instance_of(student, "torch.nn", "Module") or (callable(student) and not hasattr(student, "fit")):
+    if callable(student) and not hasattr(student, "fit"):  # a torch module, or a factory of one
         return students.Network(student)
-    learns_soft_labels = hasattr(student, "fit_soft_labels")
-    if not hasattr(student, "fit") and not learns_soft_labels:
+    if not hasattr(student, "fit"):
         raise InvalidInputError(
             f"student is a {type(student).__name__}; give a scikit-learn classifier, a torch module, "
             "a factory of one, a name, or None."
@@ -99,16 +94,9 @@ def named_student(name: str) -> Any:
     return getattr(students, students.NAMES[name])().for_labels()
 
 
-def is_torch_student(student: Any) -> bool:
-    """Tell whether `student` is a torch module or a `Network`, without importing torch."""
-    return is_instance_of(student, "torch.nn", "Module") or is_instance_of(
-        student, "consilience.students.network", "Network"
-    )
-
-
 def check_model(model: Any) -> None:
     """Raise unless a model that is not a name can be trained as a network."""
-    if not (is_torch_student(model) or callable(model)):
+    if not (callable(model) or is_instance_of(model, "consilience.students.network", "Network")):
         raise InvalidInputError(
             f"model is a {type(model).__name__}; give 'linear', a torch module, a factory of one, "
             "or a Network."

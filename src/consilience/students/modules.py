@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from consilience._optional import require
 from consilience._validation import check_count
 from consilience.exceptions import InvalidInputError
-from consilience.files.graph import OPSET, PURPOSE, strip_notes
+from consilience.files.graph import OPSET, PURPOSE
 from consilience.teachers.torch import logits_of
 
 
@@ -264,9 +264,7 @@ def module_to_onnx(module: nn.Module, X_example: Tensor) -> Any:
             f"The module {type(module).__name__} cannot be exported to ONNX ({reason}). "
             "torch.export must be able to trace it for any number of rows."
         ) from error
-    model: Any = program.model_proto if program is not None else None
-    strip_notes(model)
-    return model
+    return program.model_proto if program is not None else None
 
 
 @contextmanager

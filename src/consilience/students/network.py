@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -29,27 +29,22 @@ from consilience.rows.tables import as_values
 from consilience.rows.targets import TargetRows
 from consilience.run import Run, resolve_run
 from consilience.scoring import engine_options
-from consilience.students.batches import Plan, plan_training, prepared
+from consilience.students import training
+from consilience.students.batches import Pair, Plan, plan_training, prepared
 from consilience.students.modules import Standardize, call_factory, check_output, default_module
 from consilience.students.options import NetworkOptions
 from consilience.students.student import Student
 from consilience.students.training import (
     OPTIMIZERS,
     Checkpoint,
-    Labelled,
     Trainer,
-    attached,
-    checkpoint_folder,
+    checkpoint_file,
     identity_of,
     multiplications_per_row,
     seeded,
     torch_threads_for,
 )
 from consilience.teachers.torch import check_device, logits_of
-
-# What training takes, about: a quarter of it is the buffer in which rows are shuffled. It does not depend on
-# the memory of the machine, nor does the order of the rows: the same call gives the same model everywhere.
-SHUFFLED = 2**28
 
 
 class Network(Student, NetworkOptions):
@@ -107,19 +102,45 @@ class Network(Student, NetworkOptions):
             raise InvalidInputError(
                 f"targets have shape {goals.shape} for {len(rows)} rows of X; expected ({len(rows)}, k)."
             )
-        return self.learn(TargetRows(rows, goals), n_classes=n_classes, criterion=criterion, run=run)
+        return self.learn_loss(TargetRows(rows, goals), n_classes, criterion, run=run)
 
-    def learn(
+    def learn_loss(
         self,
         rows: TargetRows,
-        class_weights: Floats | None = None,
+        n_classes: int,
+        criterion: nn.Module,
         *,
         temperature: float = 1.0,
         run: Run | None = None,
         key: str = "",
-        n_classes: int | None = None,
-        criterion: nn.Module | None = None,
     ) -> Self:
+        """Train the module by a loss of its own, by passes over rows.
+
+        Parameters
+        ----------
+        rows : TargetRows
+            Their weights are multiplied with the targets, so that only a criterion with ``weighted=True``
+            fits.
+        n_classes, criterion
+            As in `fit`.
+        temperature, run, key
+            As in `learn`.
+        """
+        self.check_options()
+        self.temperature_ = float(temperature)
+        self._train(rows, check_count("n_classes", n_classes), criterion, resolve_run(run), key)
+        return self
+
+    def learn_rows(self, rows: TargetRows, class_weights: Floats, run: Run, key: str) -> None:
+        """Train the module by a cross-entropy with soft labels."""
+        from consilience.nn import CollisionCrossEntropy, SoftCrossEntropy
+
+        make = CollisionCrossEntropy if self.loss == "collision" else SoftCrossEntropy
+        weighted = rows.sample(1, 0)[2] is not None
+        criterion = make(weight=class_weights, temperature=self.temperature_, weighted=weighted)
+        self._train(rows, rows.n_columns, criterion, run, key)
+
+    def _train(self, rows: TargetRows, n_classes: int, criterion: nn.Module, run: Run, key: str) -> None:
         """Train the module by passes over rows.
 
         An epoch is a pass, or a part of one if there are more than 2^20 rows: `patience` counts these. Rows
@@ -129,34 +150,20 @@ class Network(Student, NetworkOptions):
         With a cache and a `key`, the state of the training is written there about every minute, between
         epochs. A run that was killed goes on from it, if key, seed, rows and parameters are the same, and
         comes to the same result.
-
-        Parameters
-        ----------
-        rows, class_weights, temperature, run, key
-            See `Student.learn`. Weights of rows are multiplied with the targets, so that only a criterion
-            with ``weighted=True`` fits.
-        n_classes, criterion
-            As in `fit`; by default the student's loss of soft labels.
         """
-        run = resolve_run(run)
-        if criterion is None:
-            criterion = self._loss_of_soft_labels(rows, class_weights, temperature)
-        n_classes = check_count("n_classes", rows.n_columns if n_classes is None else n_classes)
-        self.check_options()
         if engine_options(run).train_workers is not None:
             from consilience.students.ray_train import learn_on_ray
 
             learn_on_ray(self, rows, n_classes, criterion, run, key)
-            return self
+            return
         seed = self.seed()
-        plan = plan_training(self, rows, SHUFFLED, seed)
-        with checkpoint_folder(run, key) as folder:
+        plan = plan_training(self, rows, seed)
+        with checkpoint_file(run, key) as file:
             kept = None
-            if folder is not None and not self.callbacks:
-                kept = Checkpoint(folder, identity_of(self, plan, seed, criterion, key))
+            if file is not None and not self.callbacks:
+                kept = Checkpoint(file, identity_of(self, plan, seed, criterion, key), training.INTERVAL)
             with self.training(plan, seed, n_classes, criterion) as trainer:
                 trainer.run(run.report, kept)
-        return self
 
     @contextmanager
     def training(
@@ -167,17 +174,21 @@ class Network(Student, NetworkOptions):
         `options` are those of the trainer.
         """
         rows, labelled = plan.rows, self._read_validation(plan.rows, n_classes)
-        with seeded(seed, self.device):
+        with seeded(seed, self.device), ExitStack() as stack:
             module = self.make_module(rows, n_classes)
             check_output(module, rows, n_classes)
             work = multiplications_per_row(module, rows[:2], self.device)
-            with attached(criterion, module, rows[:2]), torch_threads_for(work * self.batch_size):
-                trainer = Trainer(self, module, criterion, plan, labelled, **options)
-                yield trainer
+            watcher: Any = criterion
+            if hasattr(watcher, "attach"):
+                watcher.attach(module, rows[:2])
+                stack.callback(watcher.detach)
+            stack.enter_context(torch_threads_for(work * self.batch_size))
+            trainer = Trainer(self, module, criterion, plan, labelled, **options)
+            yield trainer
         self.keep(module, trainer.history, rows)
 
     def keep(self, module: nn.Module, history: list[dict[str, Any]], rows: Tensor) -> None:
-        """Keep a module that was trained on rows like these."""
+        """Predict with a module that was trained on rows like these."""
         self.module_, self.history_, self.n_iter_ = module.eval(), history, len(history)
         self._shape, self._dtype = tuple(rows.shape[1:]), rows.dtype
         self._work = multiplications_per_row(module, rows[:2].to(self.device), self.device)
@@ -195,18 +206,12 @@ class Network(Student, NetworkOptions):
         return np.asarray(torch.cat(parts).numpy())
 
     def predict_all(self, X: Any, n_classes: int) -> Floats:
-        """Return probabilities (n, L)."""
-        return np.asarray(softmax(self.predict_logits(X), axis=1))
+        """Return probabilities (n, L), at the temperature of the soft labels."""
+        return np.asarray(softmax(self.predict_logits(X) / self.temperature_, axis=1))
 
     def prepare(self, X: Any) -> NDArray[Any]:
         """Return rows (n, ...) as the module takes them, after `preprocess`, in memory."""
         return np.asarray(prepared(as_values(X), self.preprocess).numpy())
-
-    def encode_validation(self, encode: Callable[[Any], NDArray[Any]]) -> None:
-        """Replace the labels of `validation` by positions: -1 for no label."""
-        if self.validation is not None:
-            X, y = _check_pair(self.validation)
-            self.validation = (X, encode(y))
 
     def to_onnx(self, X_example: Any) -> Any:
         """Return the module as an ``onnx.ModelProto`` with an input ``X`` (n, ...) and an output ``logits``.
@@ -233,6 +238,8 @@ class Network(Student, NetworkOptions):
             )
         super().check_options()
         check_device(self.device)
+        if self.validation is not None:
+            _check_pair(self.validation)
 
     def seed(self) -> int:
         """Draw the seed of a training."""
@@ -253,26 +260,16 @@ class Network(Student, NetworkOptions):
             )
         return nn.Sequential(Standardize.of(rows), module) if self.standardize else module
 
-    def _loss_of_soft_labels(
-        self, rows: TargetRows, class_weights: Floats | None, temperature: float
-    ) -> nn.Module:
-        from consilience.nn import CollisionCrossEntropy, SoftCrossEntropy
-
-        make = CollisionCrossEntropy if self.loss == "collision" else SoftCrossEntropy
-        weighted = rows.sample(1, 0)[2] is not None
-        return make(weight=class_weights, temperature=temperature, weighted=weighted)
-
-    def _read_validation(self, rows: Tensor, n_classes: int) -> Labelled | None:
-        """Return the labelled rows as tensors; they must look like the rows to train on."""
+    def _read_validation(self, rows: Tensor, n_classes: int) -> Pair | None:
+        """Return the labelled rows, which must look like the rows to train on, and positions of labels."""
         if self.validation is None:
             return None
-        X, y = _check_pair(self.validation)
+        X, y = self.validation
         codes = _read_codes(y, n_classes)
         known = np.flatnonzero(codes >= 0)
-        X = X if len(known) == len(codes) else take_rows(X, known)
-        found = prepared(X, self.preprocess).to(rows.dtype)
+        found = prepared(take_rows(as_values(X), known), self.preprocess).to(rows.dtype)
         self._check_shape(found, tuple(rows.shape[1:]), "The rows of validation have")
-        return Labelled(found, torch.as_tensor(codes[known], dtype=torch.int64))
+        return found, torch.as_tensor(codes[known], dtype=torch.int64)
 
     def _check_rows(self, X: Any) -> Tensor:
         rows = prepared(as_values(X), self.preprocess).to(self._dtype)
@@ -289,34 +286,30 @@ class Network(Student, NetworkOptions):
             )
 
 
-def _check_pair(validation: Any) -> tuple[Any, Any]:
-    """Return rows and labels of ``validation=``, or raise unless it is a pair of the same length."""
+def _check_pair(validation: Any) -> None:
+    """Raise unless ``validation=`` is a pair of rows and as many labels."""
     if not isinstance(validation, tuple | list) or len(validation) != 2:
         raise InvalidInputError(
             f"validation is a {type(validation).__name__}; give a pair of rows and labels: (X, y)."
         )
-    X, y = as_values(validation[0]), validation[1]
-    if n_rows(X) != n_rows(y):
-        raise InvalidInputError(
-            f"validation has {n_rows(X)} rows and {n_rows(y)} labels; give a label for each row."
-        )
-    return X, y
+    rows, labels = n_rows(as_values(validation[0])), n_rows(validation[1])
+    if rows != labels:
+        raise InvalidInputError(f"validation has {rows} rows and {labels} labels; give a label for each row.")
 
 
 def _read_codes(y: Any, n_classes: int) -> NDArray[np.intp]:
     """Return positions (n,) of labels among the classes, -1 for no label, or raise."""
-    codes = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
+    codes = np.asarray(y)
     if codes.ndim != 1 or codes.dtype.kind not in "iu":
         raise InvalidInputError(
             f"The labels of validation have shape {codes.shape} and type {codes.dtype}; expected (n,) whole "
             f"numbers from 0 to {n_classes - 1}, the positions of classes. Unifier takes names of classes."
         )
-    codes = codes.astype(np.intp)
-    if len(codes) == 0 or codes.max() < 0:
-        raise InvalidInputError("validation has no row with a label. Give some, or leave validation out.")
-    if codes.max() >= n_classes or codes.min() < -1:
-        wrong = codes.max() if codes.max() >= n_classes else codes.min()
+    wrong = codes[(codes < -1) | (codes >= n_classes)]
+    if len(wrong):
         raise InvalidInputError(
-            f"validation has the label {wrong}; expected 0 to {n_classes - 1}, or -1 for no label."
+            f"validation has the label {wrong[0]}; expected 0 to {n_classes - 1}, or -1 for no label."
         )
-    return codes
+    if (codes < 0).all():
+        raise InvalidInputError("validation has no row with a label. Give some, or leave validation out.")
+    return codes.astype(np.intp)

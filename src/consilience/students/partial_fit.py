@@ -17,12 +17,10 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import responsibilities, weigh
 from consilience.kernels.held_out import resample, thin
 from consilience.kernels.linear_model import targets
-from consilience.rows import memory_budget
 from consilience.rows.targets import (
-    BUFFER_SHARE,
+    BUFFER,
     SAMPLED,
     Epochs,
-    HeldOut,
     Look,
     Part,
     TargetRows,
@@ -70,19 +68,18 @@ def learn_by_parts(
     With ``loss="collision"`` the soft labels are multiplied with the classifier's own predictions, from the
     second epoch on: the EM algorithm of `WeightedStudent`, with a step for each chunk.
     """
-    memory, estimator = memory_budget(run), student.seeded_clone(random)
+    estimator = student.seeded_clone(random)
     seed = int(random.randint(2**31 - 1))
-    rows = in_random_order(rows, BUFFER_SHARE * memory / 2, seed)  # a window is copied once
-    most = max(2, int(BUFFER_SHARE * memory / rows.row_bytes / 2))
-    look = look_at(rows, seed, fraction=HELD_OUT, n_sample=min(SAMPLED, most))
+    rows = in_random_order(rows, BUFFER / 2, seed)  # a window is copied once
+    look = look_at(rows, seed, fraction=HELD_OUT, n_sample=SAMPLED)
     # as for rows in memory: more copies only if there are few rows
     copies = max(FEW_COPIES, SMALL / numbers_per_row(look.sample[0], len(look.sample[1])) / rows.n_rows)
-    training = _Training(student, estimator, look, class_weights, copies)
+    training = _Training(student, estimator, look, class_weights, copies, seed)
     passes = int(getattr(training.last, "max_iter", None) or PASSES)
-    epochs = Epochs.of(rows.n_rows - look.n_held_out, passes, limited=True)
+    epochs = Epochs.of(look.rest.n_rows, passes, limited=True)
     patience = int(getattr(training.last, "n_iter_no_change", PATIENCE))
     done, epoch, since, best, kept = 0, 0, 0, np.inf, training.last
-    for part in _chunks(rows, np.random.default_rng(seed), BUFFER_SHARE * memory, look.held_out):
+    for part in _chunks(look.rest, np.random.default_rng(seed)):
         training.learn(part, own=student.loss == "collision" and epoch > 0)
         done += len(part[1])
         if done < epochs.end(epoch, epochs.n_rows):
@@ -92,10 +89,10 @@ def learn_by_parts(
         value = training.held_out_loss()
         if value < best - LEAST_FALL * abs(best) or not np.isfinite(best):
             best, since = value, 0
-            kept = copy.deepcopy(training.last) if look.n_held_out else training.last
+            kept = copy.deepcopy(training.last) if look.measured else training.last
         else:
             since += 1
-        if epoch == epochs.total or (look.n_held_out and since >= patience):
+        if epoch == epochs.total or (look.measured and since >= patience):
             break
     if isinstance(estimator, Pipeline):
         estimator.steps[-1] = (estimator.steps[-1][0], kept)
@@ -107,7 +104,13 @@ class _Training:
     """A classifier in training; `last` is the step of a pipeline that learns."""
 
     def __init__(
-        self, student: WeightedStudent, estimator: Any, look: Look, class_weights: Floats, copies: float
+        self,
+        student: WeightedStudent,
+        estimator: Any,
+        look: Look,
+        class_weights: Floats,
+        copies: float,
+        seed: int,
     ) -> None:
         self.student, self.class_weights, self.copies = student, class_weights, copies
         self.n_classes = look.sample[1].shape[1]
@@ -117,7 +120,7 @@ class _Training:
             # the steps are those of the pipeline, so they are fitted there too
             fit_foreign(self._before, look.sample[0], look.sample[1].argmax(axis=1))
         self._takes_weights = "sample_weight" in inspect.signature(self.last.partial_fit).parameters
-        self._random = np.random.default_rng(look.held_out.seed)
+        self._random = np.random.default_rng(seed)
         self._measured = None if look.measured is None else self._read(look.measured)
 
     def learn(self, part: Part, *, own: bool) -> None:
@@ -173,9 +176,9 @@ class _Training:
             return np.asarray(self.last.predict_proba(X), dtype=np.float64)
 
 
-def _chunks(rows: TargetRows, random: Generator, n_bytes: float, held_out: HeldOut) -> Iterator[Part]:
+def _chunks(rows: TargetRows, random: Generator) -> Iterator[Part]:
     """Yield chunks of rows, pass after pass."""
     while True:
-        for window in windows(rows, random, n_bytes, held_out):
+        for window in windows(rows, random, BUFFER):
             for start in range(0, len(window[1]), CHUNK_ROWS):
                 yield take_part(window, slice(start, start + CHUNK_ROWS))

@@ -24,10 +24,8 @@ from consilience.exceptions import (
     ConsilienceWarning,
     InvalidInputError,
     ScoringError,
-    StorageError,
     warn,
 )
-from consilience.files.storage import StoragePath
 from consilience.rows.datasets import sent_to_ray
 from consilience.rows.targets import TargetRows
 from consilience.run import Progress, Run
@@ -35,8 +33,8 @@ from consilience.scoring import RayOptions, engine_options
 from consilience.scoring.ray import START_SECONDS, connected, offer
 from consilience.students import training
 from consilience.students.batches import plan_training
-from consilience.students.network import SHUFFLED, Network
-from consilience.students.training import Checkpoint, checkpoint_folder, identity_of, seeded
+from consilience.students.network import Network
+from consilience.students.training import Checkpoint, CheckpointFile, checkpoint_file, identity_of, seeded
 from consilience.teachers.outputs import summary
 
 RESTARTS = 3
@@ -71,29 +69,34 @@ def learn_on_ray(
             "The loss has weights of its own, which Ray Train does not average over workers. Train in one "
             "process, without train_workers."
         )
-    options, seed, memory = engine_options(run), student.seed(), SHUFFLED
+    options, seed = engine_options(run), student.seed()
     workers = _workers(options, rows)
-    plan = plan_training(student, rows, memory, seed, 0, workers)  # tells what is wrong before workers start
-    with connected(options.address) as ray, checkpoint_folder(run, key) as folder:
-        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-            ray.get_runtime_context().get_node_id(), soft=False
-        )
-        keeper = ray.remote(num_cpus=0, scheduling_strategy=here)(Keeper).remote(
-            None if folder is None else folder.absolute()
-        )
-        sent = rows.sent(lambda source: sent_to_ray(ray, source))
-        made: dict[str, Any] = {
-            "n_classes": n_classes,
-            "criterion": criterion,
-            "memory": memory,
-            "seed": seed,
+    # tells what is wrong before workers start
+    plan = plan_training(student, rows, seed, 0, workers)
+    with connected(options.address) as ray, checkpoint_file(run, key) as file:
+        node = ray.get_runtime_context().get_node_id()
+        here = {
+            "num_cpus": 0,
+            "scheduling_strategy": ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+                node, soft=False
+            ),
         }
-        made |= {"key": key, "folder": os.getcwd(), "interval": training.INTERVAL}
-        kept = ray.put(partial(_train, student, sent, **made))
+        keeper = ray.remote(**here)(Keeper).remote(file)
+        work = partial(
+            _train,
+            student,
+            rows.sent(lambda source: sent_to_ray(ray, source)),
+            n_classes=n_classes,
+            criterion=criterion,
+            seed=seed,
+            key=key,
+            folder=os.getcwd(),
+            interval=training.INTERVAL,
+        )
         gpu = torch.device(student.device).type == "cuda"
         # in a process of its own: there it can be ended, and its workers with it
-        running = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=here)(_run_trainer).remote(
-            [kept], keeper, workers, gpu
+        running = ray.remote(max_retries=0, **here)(_run_trainer).remote(
+            [ray.put(work)], keeper, workers, gpu
         )
         try:
             weights, history = _wait(ray, running, keeper, options, workers, run.report)
@@ -111,15 +114,13 @@ class Keeper:
 
     Parameters
     ----------
-    folder : StoragePath, optional
+    file : CheckpointFile, optional
         Where checkpoints are written, too, so that they outlive the run.
     """
 
-    def __init__(self, folder: StoragePath | None) -> None:
-        self._file, self._content = Checkpoint(folder, {}), b""
+    def __init__(self, file: CheckpointFile | None) -> None:
+        self._file, self._content = file, b"" if file is None else file.load()
         self._signs, self._epoch, self._error = 0, (0, 0), None
-        with suppress(OSError, StorageError):
-            self._content = self._file.load()
 
     def load(self) -> bytes:
         """Return the last checkpoint; nothing, if there is none."""
@@ -128,7 +129,8 @@ class Keeper:
     def store(self, content: bytes) -> None:
         """Keep a checkpoint."""
         self._content = content
-        self._file.store(content)
+        if self._file is not None:
+            self._file.store(content)
 
     def sign(self, *epoch: int) -> None:
         """Note that a worker lives, and how many epochs are done, of how many."""
@@ -142,6 +144,26 @@ class Keeper:
     def seen(self) -> tuple[int, tuple[int, int], ConsilienceError | None]:
         """Return the signs of life so far, the epochs done and in all, and what failed."""
         return self._signs, self._epoch, self._error
+
+
+class AtKeeper:
+    """Where the workers' checkpoint is: all start from the keeper's, and the first one writes it."""
+
+    def __init__(self, keeper: Any, place: int) -> None:
+        self._keeper, self._place = keeper, place
+
+    def load(self) -> bytes:
+        """Return the last checkpoint."""
+        import ray
+
+        return bytes(ray.get(self._keeper.load.remote()))
+
+    def store(self, content: bytes) -> None:
+        """Let the keeper have the first worker's checkpoint."""
+        import ray
+
+        if self._place == 0:
+            ray.get(self._keeper.store.remote(content))
 
 
 def _workers(options: RayOptions, rows: TargetRows) -> int:
@@ -219,13 +241,12 @@ def _train_share(settings: dict[str, Any]) -> Any:
     keeper = settings["keeper"]
     try:
         return ray.get(settings["work"])(keeper=keeper)
-    except ConsilienceError as error:
-        ray.get(keeper.fail.remote(error))
-        raise
-    except (OSError, RuntimeError):  # among others, what torch raises where another worker has died
-        raise
-    except Exception as error:  # a module that takes other rows, a package that is not installed there, ...
-        ray.get(keeper.fail.remote(ScoringError(f"Training on Ray failed: {summary(error)}.")))
+    except Exception as error:
+        # what torch raises where another worker has died is mended by a new start, all else is not: a module
+        # that takes other rows, a package that is not installed there, ...
+        if isinstance(error, ConsilienceError) or not isinstance(error, OSError | RuntimeError):
+            told = ScoringError(f"Training on Ray failed: {summary(error)}.")
+            ray.get(keeper.fail.remote(error if isinstance(error, ConsilienceError) else told))
         raise
 
 
@@ -235,7 +256,6 @@ def _train(
     *,
     n_classes: int,
     criterion: nn.Module,
-    memory: int,
     seed: int,
     key: str,
     folder: str,
@@ -249,10 +269,10 @@ def _train(
     with suppress(OSError):  # another machine may not have it
         os.chdir(folder)
     place, told = get_context().get_world_rank(), time.monotonic()
-    plan = plan_training(student, rows, memory, seed, place, get_context().get_world_size())
+    plan = plan_training(student, rows, seed, place, get_context().get_world_size())
     identity = identity_of(student, plan, seed, criterion, key)
     # the buffers of workers differ, and the first one's checkpoint is for all
-    identity["rows"] = [rows.n_rows, rows.n_columns, *plan.rows.shape[1:], memory]
+    identity["rows"] = [rows.n_rows, rows.n_columns, *plan.rows.shape[1:]]
 
     def live(*_: Any) -> None:
         nonlocal told
@@ -267,50 +287,14 @@ def _train(
     criterion.register_forward_hook(live)
     with student.training(plan, seed, n_classes, criterion, wrap=prepare_model, agree=_agreed) as trainer:
         torch.default_generator.manual_seed(seed + place)  # each worker drops out other units
-        trainer.run(tell, SharedCheckpoint(identity, keeper, interval))
+        trainer.run(tell, Checkpoint(AtKeeper(keeper, place), identity, interval))
     weights = io.BytesIO()
     torch.save(student.module_.state_dict(), weights)  # as bytes, since Ray Train returns no tensors
     return None if place else (weights.getvalue(), student.history_)
 
 
-class SharedCheckpoint(Checkpoint):
-    """Checkpoints that the first worker writes, and all workers start from."""
-
-    def __init__(self, identity: dict[str, Any], keeper: Any, interval: float) -> None:
-        super().__init__(None, identity)
-        self._keeper, self.interval = keeper, interval
-
-    def load(self) -> bytes:
-        """Return the last checkpoint, as the first worker has it."""
-        import ray
-
-        found = ray.get(self._keeper.load.remote()) if _place() == 0 else b""
-        state = torch.zeros(int(_first_of_all(torch.tensor([len(found)]))[0]), dtype=torch.uint8)
-        if found:
-            state = torch.frombuffer(bytearray(found), dtype=torch.uint8)
-        return _first_of_all(state).numpy().tobytes() if len(state) else b""
-
-    def store(self, content: bytes) -> None:
-        """Let the keeper have the first worker's checkpoint."""
-        import ray
-
-        if _place() == 0:
-            ray.get(self._keeper.store.remote(content))
-
-
-def _place() -> int:
-    return int(torch.distributed.get_rank()) if torch.distributed.is_initialized() else 0
-
-
 def _agreed(figures: list[float]) -> list[float]:
     """Return the first worker's figures: the last digits may differ, and one would stop where others wait."""
-    return list(_first_of_all(torch.tensor(figures, dtype=torch.float64)).tolist())
-
-
-def _first_of_all(values: torch.Tensor) -> torch.Tensor:
-    """Return the values of the first worker."""
-    if not torch.distributed.is_initialized():
-        return values
-    sent = values.cuda() if torch.distributed.get_backend() == "nccl" else values
-    torch.distributed.broadcast(sent, 0)
-    return sent.cpu()
+    shared = [figures]
+    torch.distributed.broadcast_object_list(shared, 0)
+    return shared[0]

@@ -12,14 +12,11 @@ import numpy as np
 from consilience._version import __version__
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
-from consilience.files.card import KEY, Card, carded, date_now, figures, jsonable
-from consilience.files.export import (
-    TOLERANCE,
-    check_export,
-    finish,
-    write_model,
-)
-from consilience.files.preprocess import ImagePreprocess
+from consilience.files.card import Card, carded
+from consilience.files.export import TOLERANCE, check_export, finish, write_model
+from consilience.files.made import KEY, date_now, figures, jsonable
+from consilience.files.ngram_model import write_model as write_text_model
+from consilience.rows.images import ImagePreprocess
 from consilience.rows.tables import columns_of, is_numeric, is_table, kind_of
 from consilience.students.student import student_name
 from consilience.teachers import Teacher
@@ -30,8 +27,8 @@ if TYPE_CHECKING:
 
 PREPROCESSED = "What preprocess= of the student returned, such as token ids. The function is not in the file."
 """What a saved model says of its input if a function makes it."""
-PREPARED = "Images, prepared as its card says."
-"""What a saved model says of its input if an `ImagePreprocess` makes it, which the card has."""
+PREPARED = "Images, prepared as its card says under preprocess."
+"""What a saved model says of its input if an `ImagePreprocess` makes it."""
 MOST_NAMES = 100_000
 """With more classes of all teachers together, a card has only their numbers: the size of cards is limited."""
 
@@ -43,25 +40,20 @@ def save_classifier(model: StudentClassifier, target: Path, measured: Any) -> Pa
     preprocess = getattr(student, "preprocess", None)
     prepared = preprocess if isinstance(preprocess, ImagePreprocess) else None
     teachers = getattr(model, "teachers_", None)
-    details: dict[str, Any] = dict(origin.about)
+    about = dict(origin.about)
+    if preprocess is not None:
+        about["input"] = PREPROCESSED if prepared is None else PREPARED
+    details = {**about, KEY: describe_model(model.fit_record_, student, teachers, measured)}
     if teachers is not None:
         details["teachers"] = [teacher.name for teacher in teachers]
-    if preprocess is not None and prepared is None:
-        details["input"] = PREPROCESSED
-    details[KEY] = describe_model(model.fit_record_, student, teachers, measured)
     if student.learns_from == "texts":
-        student.save(
-            target,
-            classes=model.classes_,
-            temperature=model.student_temperature(),
-            description=origin.description,
-            details=details,
-        )
+        named = student.model_.named(model.classes_, student.temperature_)
+        write_text_model(target, named, description=origin.description, details=details)
         return target
     names = None
     if preprocess is None and hasattr(model, "feature_names_in_"):
         names = [str(name) for name in model.feature_names_in_]
-    graph = _as_onnx(model, names, dict(origin.about))
+    graph = _as_onnx(model, names, about)
     card = Card(
         name=target.stem,
         classes=tuple(model.classes_.tolist()),
@@ -79,8 +71,7 @@ def save_classifier(model: StudentClassifier, target: Path, measured: Any) -> Pa
 def _check_target(student: Any, target: Path) -> None:
     """Raise unless the student can be saved under this name."""
     ending = ".npz" if student.learns_from == "texts" else ".onnx"
-    by_itself = hasattr(getattr(student, "estimator_", None), "fit_soft_labels")
-    if by_itself or (ending == ".onnx" and not hasattr(student, "to_onnx")):
+    if ending == ".onnx" and not hasattr(student, "to_onnx"):
         raise InvalidInputError(
             f"The student {student_name(student)} cannot be saved: it learns soft labels in a way of its own."
         )
@@ -98,9 +89,7 @@ def _as_onnx(model: StudentClassifier, names: list[str] | None, about: dict[str,
     student, encoder, example = model.student_, model.encoder_, model.example_
     graph, kinds = student.to_onnx(model.as_seen_(example)), _column_kinds(model)
     metadata = {"producer": "consilience", **about}
-    preprocess = getattr(student, "preprocess", None)
-    if preprocess is not None:
-        metadata["input"] = PREPARED if isinstance(preprocess, ImagePreprocess) else PREPROCESSED
+    if getattr(student, "preprocess", None) is not None:
         example = student.prepare(example)
     if names is not None:
         metadata["feature_names"] = json.dumps(names)
@@ -108,7 +97,7 @@ def _as_onnx(model: StudentClassifier, names: list[str] | None, about: dict[str,
         metadata["feature_kinds"] = json.dumps(kinds)
     if encoder is not None:
         graph = encoder.prepend_to(graph)
-    temperature = model.student_temperature()
+    temperature = student.temperature_
     graph = finish(
         graph,
         classes=model.classes_,
@@ -127,14 +116,9 @@ def _column_kinds(model: StudentClassifier) -> list[str] | None:
     """Return what each column holds if the saved model has an input for each; else None."""
     if model.encoder_ is not None:
         return None if model.encoder_.only_numbers else model.encoder_.kinds
-    example = model.example_
-    if (
-        getattr(model.student_, "preprocess", None) is not None
-        or not is_table(example)
-        or is_numeric(example)
-    ):
-        return None
-    return [kind_of(column) for column in columns_of(example)]
+    example, prepared = model.example_, getattr(model.student_, "preprocess", None) is not None
+    mixed = is_table(example) and not is_numeric(example)
+    return [kind_of(column) for column in columns_of(example)] if mixed and not prepared else None
 
 
 def describe_model(
@@ -150,7 +134,7 @@ def describe_model(
         The fitted student.
     teachers : sequence of Teacher or None
     measured : Evaluation, mapping or None
-        See `consilience.files.card.figures`.
+        See `consilience.files.made.figures`.
     """
     about = {"version": __version__, "date": date_now(), **fit, "student": student_name(student)}
     if teachers is not None:
@@ -165,10 +149,9 @@ def describe_teacher(teacher: Teacher, *, names: bool = True) -> dict[str, Any]:
 
     Without `names`, and with many classes, only their number is told.
     """
-    classes: Any = jsonable(teacher.classes.tolist())
-    if not names or not isinstance(classes, list):
-        classes = counted(len(teacher.classes), "class")
-    about = {"name": teacher.name, "classes": classes}
+    classes = jsonable(teacher.classes.tolist()) if names else None
+    known = classes if isinstance(classes, list) else counted(len(teacher.classes), "class")
+    about = {"name": teacher.name, "classes": known}
     if teacher.served is not None:
         about["served"] = teacher.served
     if teacher.file is None:

@@ -1,16 +1,19 @@
 """Serve a saved model by the Open Inference Protocol: from here to try it, or from servers of others.
 
 `ModelServer` is made of the standard library's threading server: nothing to install, and enough for trying.
-For real traffic `write_repository` writes a folder that Triton and MLServer read. MLServer runs the model by
-`OnnxRuntime`, a class of this module that is made when MLServer asks for it.
+For real traffic `write_repository` writes a folder that Triton and MLServer read. Inside MLServer, the class
+`OnnxRuntime` of this module runs the model.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Mapping
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,13 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._optional import require
 from consilience._version import __version__
 from consilience._words import size_text
 from consilience.exceptions import ConsilienceError, InvalidInputError
 from consilience.files.disk import file_sha256, replacing
-from consilience.students.loaded import LoadedClassifier, load
+from consilience.students.loaded import load
 from consilience.teachers.inference_protocol import (
+    CODES,
     DATATYPES,
     HEADER,
     ProtocolError,
@@ -32,6 +35,8 @@ from consilience.teachers.inference_protocol import (
     datatype_of,
     decode,
     encode,
+    expect,
+    wanted_outputs,
 )
 from consilience.teachers.inputs import cast
 from consilience.teachers.onnx import Onnx
@@ -43,7 +48,6 @@ MAX_BYTES = 64 * 2**20
 RUNTIME = "consilience.students.server.OnnxRuntime"
 _PATIENCE = 60.0  # seconds of silence, after which a connection is closed
 _MOST_ROWS = 1024  # that Triton puts into one batch
-_CODES = {word: code for code, word in DATATYPES.items()}
 
 
 class ServedModel:
@@ -75,7 +79,7 @@ class ServedModel:
     """
 
     def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
-        self.model: LoadedClassifier = load(path)
+        self.model = load(path)
         self.name = name or self.model.teacher_.name
         if not re.fullmatch(r"[\w.-]+", self.name):
             raise InvalidInputError(
@@ -85,11 +89,35 @@ class ServedModel:
             )
         self.version = file_sha256(path)[:12]
         classes = self.model.classes_.tolist()
-        self.inputs = _inputs_of(self.model)
+        self.inputs = self._find_inputs()
         self.outputs = (
             Tensor("probabilities", "FP32", (-1, len(classes)), {"classes": classes}),
             Tensor("label", datatype_of(np.asarray(classes)), (-1,)),
         )
+
+    def _find_inputs(self) -> tuple[Tensor, ...]:
+        teacher = self.model.teacher_
+        if not isinstance(teacher, Onnx):
+            return (Tensor("text", "BYTES", (-1,)),)
+        kinds = [kind for kind in teacher.columns.kinds or () if kind != "unused"]
+        found = []
+        for place, item in enumerate(teacher.inputs):
+            images = teacher.preprocess
+            parameters = {
+                "preprocess": None if images is None else json.dumps(images.to_dict()),
+                "kind": kinds[place] if kinds else None,
+                "feature_names": None if kinds else teacher.columns.names,
+            }
+            known = {key: value for key, value in parameters.items() if value is not None}
+            shape = tuple(-1 if length is None else length for length in item.shape)
+            found.append(Tensor(item.name, CODES[item.dtype], shape, known))
+        return tuple(found)
+
+    @property
+    def addresses(self) -> tuple[str, str]:
+        """The model's path on a server, without and with its version."""
+        root = f"/v2/models/{self.name}"
+        return root, f"{root}/versions/{self.version}"
 
     def metadata(self) -> dict[str, Any]:
         """Return what the protocol says about the model."""
@@ -97,42 +125,35 @@ class ServedModel:
             "name": self.name,
             "versions": [self.version],
             "platform": "consilience",
-            "inputs": [described(item) for item in self.inputs],
-            "outputs": [described(item) for item in self.outputs],
+            "inputs": [_described(item) for item in self.inputs],
+            "outputs": [_described(item) for item in self.outputs],
         }
 
     def infer(self, body: bytes, header: str | None = None) -> tuple[bytes, dict[str, str]]:
         """Return the answer to a request, and its headers; a `ProtocolError` if the request is wrong."""
         content, tensors = decode(body, header, "inputs")
-        wanted = _wanted(content.get("outputs"))
+        wanted = wanted_outputs(content)
         proba = self._predict(tensors)
         labels = self.model.classes_[proba.argmax(axis=1)]
         known = {"probabilities": proba.astype(np.float32), "label": labels}
-        names = list(wanted) or list(known)
-        missing = [name for name in names if name not in known]
-        if missing:
-            raise ProtocolError(f"asks for the output {missing[0]!r}; there are probabilities and label")
+        for name in wanted:
+            expect(name in known, f"asks for the output {name!r}; there are probabilities and label")
         told = {"model_name": self.name, "model_version": self.version}
         told |= {"id": content["id"]} if isinstance(content.get("id"), str) else {}
-        outputs = [(name, datatype_of(known[name]), known[name]) for name in names]
+        outputs = [(name, datatype_of(known[name]), known[name]) for name in wanted or known]
         return encode(told, "outputs", outputs, binary=any(wanted.values()))
 
     def _predict(self, tensors: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         """Return the probabilities (n, L) of what a request holds."""
         feed = {}
         for item in self.inputs:
-            if item.name not in tensors:
-                raise ProtocolError(f"lacks the input {item.name!r}")
+            expect(item.name in tensors, f"lacks the input {item.name!r}")
             values = tensors[item.name]
-            lengths = zip(item.shape[1:], values.shape[1:], strict=False)
-            if values.ndim != len(item.shape) or any(a not in (-1, b) for a, b in lengths):
-                raise ProtocolError(
-                    f"has {item.name!r} of shape {list(values.shape)}; expected {list(item.shape)}"
-                )
+            shapes = f"of shape {list(values.shape)}; expected {list(item.shape)}"
+            expect(item.takes(values), f"has {item.name!r} {shapes}")
             dtype = None if item.datatype == "BYTES" else np.dtype(DATATYPES[item.datatype])
             feed[item.name] = cast(values, dtype, item.datatype, item.name, self.name)
-        if len({len(values) for values in feed.values()}) > 1:
-            raise ProtocolError("has inputs that differ in their number of rows")
+        expect(len({*map(len, feed.values())}) == 1, "has inputs that differ in their number of rows")
         teacher = self.model.teacher_
         if not isinstance(teacher, Onnx):
             return self.model.predict_proba(feed["text"])
@@ -142,40 +163,10 @@ class ServedModel:
             raise ProtocolError(f"cannot be computed: {str(error).strip()[:200]}") from error
 
 
-def _inputs_of(model: LoadedClassifier) -> tuple[Tensor, ...]:
-    teacher = model.teacher_
-    if not isinstance(teacher, Onnx):
-        return (Tensor("text", "BYTES", (-1,)),)
-    kinds = [kind for kind in teacher.columns.kinds or () if kind != "unused"]
-    found = []
-    for place, item in enumerate(teacher.inputs):
-        parameters: dict[str, Any] = {}
-        if teacher.preprocess is not None:
-            parameters["preprocess"] = json.dumps(teacher.preprocess.to_dict())
-        if kinds:
-            parameters["kind"] = kinds[place]
-        elif teacher.columns.names is not None:
-            parameters["feature_names"] = teacher.columns.names
-        shape = tuple(-1 if length is None else length for length in item.shape)
-        found.append(Tensor(item.name, _CODES[item.dtype], shape, parameters))
-    return tuple(found)
-
-
-def described(item: Tensor) -> dict[str, Any]:
+def _described(item: Tensor) -> dict[str, Any]:
     """Return a tensor as metadata write it."""
     about = {"name": item.name, "datatype": item.datatype, "shape": list(item.shape)}
     return about | ({"parameters": dict(item.parameters)} if item.parameters else {})
-
-
-def _wanted(outputs: Any) -> dict[str, bool]:
-    """Return the names of the outputs that are asked for, and whether as bytes."""
-    found = {}
-    for entry in outputs if isinstance(outputs, list) else []:
-        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-            raise ProtocolError("asks for outputs without a name")
-        parameters = entry.get("parameters")
-        found[entry["name"]] = isinstance(parameters, dict) and parameters.get("binary_data") is True
-    return found
 
 
 class ModelServer(ThreadingHTTPServer):
@@ -223,7 +214,7 @@ class ModelServer(ThreadingHTTPServer):
     def url(self) -> str:
         """The address of the model."""
         host, port = self.server_address[:2]
-        return f"http://{host!s}:{port}/v2/models/{self.model.name}"
+        return f"http://{host!s}:{port}{self.model.addresses[0]}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that leave in the middle."""
@@ -234,68 +225,60 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = f"consilience/{__version__}"
     sys_version = ""
     timeout = _PATIENCE
+    wbufsize = -1  # an answer is one packet: the second of two waits for 40 ms
     server: ModelServer
 
     def log_message(self, *_: Any) -> None:
         """Write no log: rows and addresses of clients are nobody's business."""
 
+    @property
+    def place(self) -> str:
+        """The path that is asked for."""
+        return self.path.partition("?")[0].rstrip("/")
+
     def do_GET(self) -> None:  # the name that the library calls
         model = self.server.model
-        place = self._place()
         about = {"name": "consilience", "version": __version__, "extensions": ["binary_tensor_data"]}
-        pages: dict[str | None, Callable[[], dict[str, Any]]] = {
-            "/v2": lambda: about,
-            "/v2/health/live": lambda: {"live": True},
-            "/v2/health/ready": lambda: {"ready": True},
-            "": model.metadata,
-            "/ready": lambda: {"name": model.name, "ready": True},
-        }
-        if place in pages:
-            self._send(200, pages[place]())
-        elif place == "/infer":
-            self._send(405, {"error": "Send rows with POST."})
+        pages = {"/v2": about, "/v2/health/live": {"live": True}, "/v2/health/ready": {"ready": True}}
+        for root in model.addresses:
+            pages |= {root: model.metadata(), f"{root}/ready": {"name": model.name, "ready": True}}
+        if self.place in pages:
+            self._send(200, json.dumps(pages[self.place]).encode(), {"Content-Type": "application/json"})
         else:
-            what = f"There is only the model {model.name} in version {model.version}."
-            self._send(404, {"error": what})
+            self.send_error(404)
 
     def do_POST(self) -> None:
         length, most = self.headers.get("Content-Length", ""), self.server.max_bytes
         if not length.isdecimal() or len(length) > 18:
-            self.close_connection = True  # the body cannot be told from the next request
-            return self._send(411, {"error": "The request must tell its length (Content-Length)."})
+            return self.send_error(411, "The request must tell its length (Content-Length).")
         if int(length) > most:
-            self.close_connection = True
-            return self._send(
-                413, {"error": f"The request is longer than {size_text(most)}. Send fewer rows."}
-            )
+            return self.send_error(413, f"The request is longer than {size_text(most)}. Send fewer rows.")
         body = self.rfile.read(int(length))
-        if self._place() != "/infer":
-            return self._send(404, {"error": f"Send rows to /v2/models/{self.server.model.name}/infer."})
+        if self.place not in [f"{root}/infer" for root in self.server.model.addresses]:
+            return self.send_error(404)
         if self.headers.get("Content-Encoding", "identity").lower() != "identity":
-            return self._send(415, {"error": "The request is compressed. Send it as it is."})
+            return self.send_error(415, "The request is compressed. Send it as it is.")
         try:
-            answer, headers = self.server.model.infer(body, self.headers.get(HEADER))
+            return self._send(200, *self.server.model.infer(body, self.headers.get(HEADER)))
         except ProtocolError as error:
-            return self._send(400, {"error": f"The request {error}."})
+            return self.send_error(400, f"The request {error}.")
         except ConsilienceError as error:
-            return self._send(400, {"error": str(error)})
-        return self._write(200, answer, headers)
+            return self.send_error(400, str(error))
 
-    def _place(self) -> str | None:
-        """Return what follows the model's address, or a whole address; None for another model or version."""
-        path, model = self.path.partition("?")[0].rstrip("/"), self.server.model
-        root = f"/v2/models/{model.name}"
-        if path == "/v2" or path.startswith("/v2/health/"):
-            return path
-        for address in (f"{root}/versions/{model.version}", root):
-            if path == address or path.startswith(f"{address}/"):
-                return path.removeprefix(address)
-        return None
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer with a sentence, as JSON; the library calls it, too, for requests that are no HTTP.
 
-    def _send(self, status: int, content: Mapping[str, Any]) -> None:
-        self._write(status, json.dumps(content).encode(), {"Content-Type": "application/json"})
+        The connection is closed: what follows may be the rest of a body.
+        """
+        model = self.server.model
+        if code == HTTPStatus.NOT_FOUND:
+            version = f"There is only the model {model.name} in version {model.version}"
+            message = f"{version}. Send rows with POST to {model.addresses[0]}/infer."
+        problem = {"error": message or HTTPStatus(code).phrase}
+        headers = {"Content-Type": "application/json", "Connection": "close"}
+        self._send(code, json.dumps(problem).encode(), headers)
 
-    def _write(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+    def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
@@ -306,7 +289,7 @@ class _Handler(BaseHTTPRequestHandler):
 def write_repository(
     path: str | os.PathLike[str], folder: str | os.PathLike[str], name: str | None = None
 ) -> Path:
-    """Write a model repository with one model, and return the folder of the model.
+    """Write a model repository with one model for Triton and MLServer, and return the folder of the model.
 
     Parameters
     ----------
@@ -326,13 +309,14 @@ def write_repository(
         raise InvalidInputError(f"The folder {str(folder)!r} does not exist. Make it first.")
     root = Path(folder) / served.name
     (root / "1").mkdir(parents=True, exist_ok=True)
-    classes = served.model.classes_.tolist()
-    lines = [" ".join(str(one).split()) for one in classes]
+    about = {"uri": "./1/model.onnx", "version": served.version}
+    settings = {**served.metadata(), "implementation": RUNTIME, "parameters": about}
+    names = [" ".join(str(one).split()) for one in served.model.classes_.tolist()]
     files = {
         "1/model.onnx": Path(path).read_bytes(),
-        "labels.txt": "".join(f"{line}\n" for line in lines).encode(),
-        "config.pbtxt": triton_config(served).encode(),
-        "model-settings.json": (json.dumps(mlserver_settings(served), indent=1) + "\n").encode(),
+        "labels.txt": "".join(f"{line}\n" for line in names).encode(),
+        "config.pbtxt": _triton_config(served).encode(),
+        "model-settings.json": (json.dumps(settings, indent=1) + "\n").encode(),
     }
     for place, content in files.items():
         with replacing(root / place) as file:
@@ -340,20 +324,7 @@ def write_repository(
     return root
 
 
-def mlserver_settings(served: ServedModel) -> dict[str, Any]:
-    """Return the settings of the model for MLServer."""
-    return {
-        "name": served.name,
-        "implementation": RUNTIME,
-        "platform": "consilience",
-        "versions": [served.version],
-        "parameters": {"uri": "./1/model.onnx", "version": served.version},
-        "inputs": [described(item) for item in served.inputs],
-        "outputs": [described(item) for item in served.outputs],
-    }
-
-
-def triton_config(served: ServedModel) -> str:
+def _triton_config(served: ServedModel) -> str:
     """Return the configuration for Triton.
 
     Triton adds the rows as first dimension. Its classification extension reads names from labels.txt.
@@ -372,23 +343,14 @@ def triton_config(served: ServedModel) -> str:
 
 
 def _triton_tensor(side: str, item: Tensor, more: str = "") -> str:
-    kind = "TYPE_STRING" if item.datatype == "BYTES" else f"TYPE_{item.datatype}"
+    kind = "STRING" if item.datatype == "BYTES" else item.datatype
     dims = ", ".join(str(length) for length in item.shape[1:])
-    fields = f"name: {json.dumps(item.name)} data_type: {kind} dims: [ {dims} ] {more}".rstrip()
-    return f"{side} [ {{ {fields} }} ]"
+    fields = f"name: {json.dumps(item.name)} data_type: TYPE_{kind} dims: [ {dims} ] {more}"
+    return f"{side} [ {{ {fields.rstrip()} }} ]"
 
 
-def __getattr__(name: str) -> Any:
-    if name != "OnnxRuntime":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return globals().setdefault(name, _make_runtime())
-
-
-def _make_runtime() -> type:
-    mlserver, types, utils = (
-        require(name, extra="onnx", purpose="OnnxRuntime, which runs inside MLServer,")
-        for name in ("mlserver", "mlserver.types", "mlserver.utils")
-    )
+if "mlserver" in sys.modules:  # MLServer imports this module for the class that model-settings.json names
+    mlserver, types, utils = map(importlib.import_module, ("mlserver", "mlserver.types", "mlserver.utils"))
 
     class OnnxRuntime(mlserver.MLModel):  # type: ignore[name-defined]
         """A model of consilience."""
@@ -400,8 +362,5 @@ def _make_runtime() -> type:
 
         async def predict(self, payload: Any) -> Any:
             """Answer a request."""
-            body = payload.model_dump_json(exclude_none=True).encode()
-            answer, _ = self._served.infer(body)
+            answer, _ = self._served.infer(payload.model_dump_json(exclude_none=True).encode())
             return types.InferenceResponse(**json.loads(answer))
-
-    return OnnxRuntime

@@ -47,7 +47,12 @@ NODE_BYTES = 80
 class Student(StudentOptions, ABC):
     """What learns soft labels. It is cloned before it is fitted, so one object can serve many fits.
 
-    A student of your own is a subclass with `learn` and `predict_all`.
+    A student of your own is a subclass with `learn_rows` and `predict_all`.
+
+    Attributes
+    ----------
+    temperature_ : float
+        That of the soft labels it has learnt, and of the probabilities that `predict_all` returns.
 
     Examples
     --------
@@ -63,7 +68,6 @@ class Student(StudentOptions, ABC):
     train: Any = "estimate"
     n_iter_: int | None = None
 
-    @abstractmethod
     def learn(
         self,
         rows: TargetRows,
@@ -88,6 +92,16 @@ class Student(StudentOptions, ABC):
         key : str
             Names rows and labels, for checkpoints.
         """
+        self.check_options()
+        if rows.n_rows == 0:
+            raise InvalidInputError("X has no rows to train on.")
+        self.temperature_ = float(temperature)
+        self.learn_rows(rows, class_weights, resolve_run(run), key)
+        return self
+
+    @abstractmethod
+    def learn_rows(self, rows: TargetRows, class_weights: Floats, run: Run, key: str) -> None:
+        """Learn soft labels at `temperature_`: what `learn` does once options and rows are checked."""
 
     @abstractmethod
     def predict_all(self, X: Any, n_classes: int) -> Floats:
@@ -95,9 +109,6 @@ class Student(StudentOptions, ABC):
 
     def check_memory(self, rows: Rows, n_classes: int, run: Run) -> None:
         """Raise unless the student can learn from so many rows with the memory of `run`."""
-
-    def encode_validation(self, encode: Callable[[Any], NDArray[Any]]) -> None:
-        """Replace the labels of rows to validate on, if there are such, by positions: -1 for no label."""
 
 
 class WeightedStudent(Student, WeightedOptions):
@@ -140,23 +151,14 @@ class WeightedStudent(Student, WeightedOptions):
         """Return an unfitted classifier of this kind for hard labels."""
         return self.unfitted()
 
-    def learn(
-        self,
-        rows: TargetRows,
-        class_weights: Floats,
-        *,
-        temperature: float = 1.0,
-        run: Run | None = None,
-        key: str = "",
-    ) -> Self:
-        """Learn soft labels: by passes if the classifier has `partial_fit`, else from all rows at once."""
-        self.check_options()
-        run, random = resolve_run(run), as_random_state(self.random_state)
+    def learn_rows(self, rows: TargetRows, class_weights: Floats, run: Run, key: str) -> None:
+        """Learn by passes if the classifier has `partial_fit`, else from all rows at once."""
+        random = as_random_state(self.random_state)
         if self.learns_by_parts:
             from consilience.students.partial_fit import learn_by_parts
 
             learn_by_parts(self, rows, class_weights, run, random)
-            return self
+            return
         X, labels, by_row = rows.everything()
         mass = np.ones(len(labels)) if by_row is None else by_row.astype(np.float64)
         # no name holds the targets here, so that a student can free them
@@ -166,7 +168,6 @@ class WeightedStudent(Student, WeightedOptions):
 
             target, of_label = weigh(labels.astype(np.float64), class_weights)
             self._lower_collision(X, target, of_label * mass, random)
-        return self
 
     def predict_scores(self, X: Any) -> Floats:
         """Return probabilities (n, k) of the classes in `columns_`."""
@@ -275,9 +276,6 @@ class WeightedStudent(Student, WeightedOptions):
 class Classifier(WeightedStudent):
     """Any scikit-learn-style classifier or pipeline with `predict_proba`.
 
-    A classifier with a method ``fit_soft_labels(X, Q, *, class_weights, row_weights, loss)`` gets the soft
-    labels as they are, and its classes are then 0 to L - 1.
-
     Examples
     --------
     >>> from sklearn.naive_bayes import GaussianNB
@@ -301,23 +299,7 @@ class Classifier(WeightedStudent):
         last = last_step(self.estimator)
         # scikit-learn refuses these two in partial_fit
         refused = getattr(last, "early_stopping", False) or getattr(last, "class_weight", None) == "balanced"
-        return hasattr(last, "partial_fit") and not refused and not self._learns_soft_labels
-
-    @property
-    def _learns_soft_labels(self) -> bool:
-        return hasattr(self.estimator, "fit_soft_labels")
-
-    def learn(self, rows: TargetRows, class_weights: Floats, **options: Any) -> Self:
-        """Learn soft labels: see `WeightedStudent`."""
-        if not self._learns_soft_labels:
-            return super().learn(rows, class_weights, **options)
-        self.check_options()
-        X, Q, by_row = rows.everything()
-        estimator = self.seeded_clone(as_random_state(self.random_state))
-        # what it returns is not used: it need not be the estimator
-        estimator.fit_soft_labels(X, Q, class_weights=class_weights, row_weights=by_row, loss=self.loss)
-        self.keep(estimator, np.arange(rows.n_columns))
-        return self
+        return hasattr(last, "partial_fit") and not refused
 
 
 class Mlp(WeightedStudent):
@@ -391,11 +373,8 @@ def mean_collision(proba: Floats, target: Floats, mass: Floats) -> float:
 
 def _sample_weight_name(estimator: Any) -> str | None:
     """Return the keyword of `fit` that takes sample weights, if there is one."""
-    if isinstance(estimator, Pipeline):
-        name, last = estimator.steps[-1]
-        inner = _sample_weight_name(last)
-        return None if inner is None else f"{name}__{inner}"
-    return "sample_weight" if has_fit_parameter(estimator, "sample_weight") else None
+    name = f"{estimator.steps[-1][0]}__sample_weight" if isinstance(estimator, Pipeline) else "sample_weight"
+    return name if has_fit_parameter(last_step(estimator), "sample_weight") else None
 
 
 def fit_foreign(estimator: Any, X: Any, labels: NDArray[Any] | None = None, **options: Any) -> None:

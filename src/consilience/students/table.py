@@ -103,15 +103,14 @@ class TableEncoder(BaseEstimator):
         names, found = column_names(X), columns_of(X)
         columns = [_examine(column, label) for column, label in zip(found, X.columns, strict=True)]
         if not any(column.used for column in columns):
+            listed = "; ".join(f"{visible(repr(column.name))} is {column.note}" for column in columns[:5])
             raise InvalidInputError(
-                f"No column of X can be learnt from: {_listed(columns)}. For texts, give one column as a "
-                "list: X['text'].tolist()."
+                f"No column of X can be learnt from: {listed}. For texts, give one column as a list: "
+                "X['text'].tolist()."
             )
-        table = self._numbers(columns, found)
-        # one column more than is needed, so that a table of texts has something to fill
-        imputer = SimpleImputer(strategy="median", add_indicator=True)
-        imputer.fit(np.column_stack([np.zeros(len(table)), table]))
-        self.columns_, self._imputer = columns, imputer
+        self._imputer = SimpleImputer(strategy="median", add_indicator=True)
+        self._imputer.fit(_numbers(columns, found))
+        self.columns_ = columns
         self.encoding_ = {column.name: self._note(column) for column in columns}
         self.n_features_in_ = len(columns)
         if names is not None:
@@ -122,9 +121,7 @@ class TableEncoder(BaseEstimator):
         """Return the numbers (n, d)."""
         check_fitted(self, "columns_")
         found = columns_of(self._as_table(X))
-        table = self._numbers(self.columns_, found)
-        filled = self._imputer.transform(np.column_stack([np.zeros(len(table)), table]))
-        parts = [filled[:, 1:]]
+        parts = [self._imputer.transform(_numbers(self.columns_, found))[:, 1:]]
         for column, cells in zip(self.columns_, found, strict=True):
             if column.values is not None:
                 texts = read_texts(cells, column.name)
@@ -182,20 +179,6 @@ class TableEncoder(BaseEstimator):
             )
         return X
 
-    def _numbers(self, columns: list[Column], found: list[Any]) -> NDArray[np.float64]:
-        """Return numbers, booleans and times (n, d), with NaN where they are missing."""
-        table = np.empty((len(found[0]), sum(column.width for column in columns)))
-        place = 0
-        for column, cells in zip(columns, found, strict=True):
-            if column.width == 0:
-                continue
-            read = read_times if column.kind == "time" else read_numbers
-            values = read(cells, column.name)
-            part = table[:, place : place + column.width]
-            part[:] = time_parts(values) if column.kind == "time" else values[:, None]
-            place += column.width
-        return table
-
     def _note(self, column: Column) -> str:
         """Return what was done with a column, with the number that stands for missing ones."""
         if column.width == 0:
@@ -207,25 +190,44 @@ class TableEncoder(BaseEstimator):
         return f"{column.note}; missing values became the median{fill} and are marked"
 
 
+def _numbers(columns: list[Column], found: list[Any]) -> NDArray[np.float64]:
+    """Return a column of zeros, then numbers, booleans and times (n, d), with NaN where they are missing.
+
+    With the zeros, a table of texts has something to fill, too.
+    """
+    parts = [np.zeros((len(found[0]), 1))]
+    for column, cells in zip(columns, found, strict=True):
+        if column.width and column.kind == "time":
+            parts.append(time_parts(read_times(cells, column.name)))
+        elif column.width:
+            parts.append(read_numbers(cells, column.name)[:, None])
+    return np.hstack(parts)
+
+
+_NOTES: dict[str, str] = {
+    "number": "number",
+    "truth": "true or false, as 1 or 0",
+    "duration": "time span, in seconds",
+    "time": "date: days since 1970, season, weekday, hour",
+}
+"""What is done with columns of each kind but texts."""
+
+
 def _examine(column: Any, name: Any) -> Column:
     """Decide what to do with a column."""
-    kind = kind_of(column)
-    missing = column.is_null()
-    double = np.dtype(np.float64)
+    kind, missing = kind_of(column), column.is_null()
+    dtype: np.dtype[Any] = np.dtype(np.float64)
     if kind == "other":
         raise InvalidInputError(_no_column(column, name))
     if kind == "empty" or missing.all():
-        return Column(name, "empty", double, "dropped: it has no values", used=False)
-    if kind == "number":
-        plain = plain_values(column)
-        return Column(name, kind, double if plain is None else plain.dtype, "number")
-    if kind == "truth":
-        return Column(name, kind, double if missing.any() else np.dtype(bool), "true or false, as 1 or 0")
-    if kind == "duration":
-        return Column(name, kind, double, "time span, in seconds")
-    if kind == "time":
-        return Column(name, kind, double, "date: days since 1970, season, weekday, hour")
-    return _examine_texts(read_texts(column, name), name)
+        return Column(name, "empty", dtype, "dropped: it has no values", used=False)
+    if kind not in _NOTES:
+        return _examine_texts(read_texts(column, name), name)
+    if kind == "truth" and not missing.any():
+        dtype = np.dtype(bool)
+    elif kind == "number" and (plain := plain_values(column)) is not None:
+        dtype = plain.dtype
+    return Column(name, kind, dtype, _NOTES[kind])
 
 
 def _examine_texts(texts: NDArray[Any], name: Any) -> Column:
@@ -274,7 +276,3 @@ def _no_column(column: Any, name: Any) -> str:
     if cells and np.ndim(cells[0]) > 0:
         advice = "For images and vectors, give an array (n, ...) in place of a table: np.stack(X[column])."
     return f"Column {name!r} of X holds {held} objects ({column.dtype}), which cannot be encoded. {advice}"
-
-
-def _listed(columns: list[Column]) -> str:
-    return "; ".join(f"{visible(repr(column.name))} is {column.note}" for column in columns[:5])

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from consilience.files.storage import StoragePath
 from consilience.kernels.compiled import OneThread
 from consilience.run import Progress, Run
 from consilience.scoring.store import as_store
-from consilience.students.batches import Plan
+from consilience.students.batches import Pair, Plan
 from consilience.teachers.torch import logits_of
 
 if TYPE_CHECKING:
@@ -40,13 +40,6 @@ OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
 }
 
 
-class Labelled(NamedTuple):
-    """Rows (n, ...) to measure each epoch on, and the positions (n,) of their labels among the classes."""
-
-    X: Tensor
-    codes: Tensor
-
-
 class Trainer:
     """A module in training.
 
@@ -58,7 +51,8 @@ class Trainer:
     criterion : torch.nn.Module
         Called as ``criterion(logits, targets)``. Its own parameters are trained, too.
     plan : Plan
-    labelled : Labelled, optional
+    labelled : pair of tensors, optional
+        Rows to measure each epoch on, and the positions of their labels among the classes.
     wrap : callable, optional
         Gives what is called in place of the module in training, such as one of several that train together.
     agree : callable, optional
@@ -80,7 +74,7 @@ class Trainer:
         module: nn.Module,
         criterion: nn.Module,
         plan: Plan,
-        labelled: Labelled | None = None,
+        labelled: Pair | None = None,
         *,
         wrap: Callable[[nn.Module], nn.Module] = lambda module: module,
         agree: Callable[[list[float]], list[float]] = lambda figures: figures,
@@ -101,6 +95,12 @@ class Trainer:
         # with which the first steps of a short training overflow, and are left out.
         scaled = self._half == torch.float16
         self._scaler = torch.amp.GradScaler(self._kind, init_scale=2.0**10, enabled=scaled)
+        self._parts: dict[str, Any] = {
+            "module": self.module,
+            "criterion": self.criterion,
+            "optimizer": self.optimizer,
+            "scaler": self._scaler,
+        }
         self.history: list[dict[str, Any]] = []
         self.stopped = False
         self._best: dict[str, Any] = {"loss": math.inf, "misses": 0, "weights": None}
@@ -155,9 +155,10 @@ class Trainer:
     def _measure(self) -> dict[str, float]:
         """Return the loss of held-out rows, or the cross-entropy and the accuracy of labelled ones."""
         if self.labelled is not None:
-            logits = self.predict(self.labelled.X).double()
-            loss = nn.functional.cross_entropy(logits, self.labelled.codes)
-            correct = (logits.argmax(dim=1) == self.labelled.codes).double().mean()
+            rows, codes = self.labelled
+            logits = self.predict(rows).double()
+            loss = nn.functional.cross_entropy(logits, codes)
+            correct = (logits.argmax(dim=1) == codes).double().mean()
             return {"valid_loss": self._finite(loss, "validation"), "valid_accuracy": correct.item()}
         if self.plan.measured is None:
             return {}
@@ -208,15 +209,6 @@ class Trainer:
         self.plan.batches.skip(len(self.history))
         torch.set_rng_state(state["random"])  # after all draws that a start makes
 
-    @property
-    def _parts(self) -> dict[str, Any]:
-        return {
-            "module": self.module,
-            "criterion": self.criterion,
-            "optimizer": self.optimizer,
-            "scaler": self._scaler,
-        }
-
 
 def _mean(losses: list[tuple[float, int]]) -> float:
     return sum(loss * size for loss, size in losses) / max(1, sum(size for _, size in losses))
@@ -236,66 +228,73 @@ def half_type(precision: str, device: str) -> torch.dtype | None:
     return torch.bfloat16 if native else torch.float16
 
 
-class Checkpoint:
-    """The file with all there is to know about a training after an epoch.
+class CheckpointFile:
+    """The file of checkpoints; it may lie in a bucket."""
 
-    A file that is damaged or from another training is ignored, and then replaced.
+    def __init__(self, file: StoragePath) -> None:
+        self._file = file
+
+    def load(self) -> bytes:
+        """Return the content of the file; nothing, if it cannot be read."""
+        with suppress(OSError, StorageError), self._file.reading() as file:
+            return file.read()
+        return b""
+
+    def store(self, content: bytes) -> None:
+        """Replace the content of the file."""
+        try:
+            with self._file.writing(durable=True) as file:
+                file.write(content)
+        except StorageError as error:  # a bucket that does not answer is no reason to stop
+            warn(ConsilienceWarning(f"No checkpoint: {error}"))
+
+
+class Checkpoint:
+    """All there is to know about a training after an epoch.
+
+    One that is damaged or from another training is ignored, and then replaced.
 
     Parameters
     ----------
-    folder : StoragePath
-        Where the file is; it is made if it does not exist.
+    place : CheckpointFile
+        What loads and stores it, as bytes.
     identity : dict
         What must agree for a training to go on, as JSON values.
+    interval : float
+        Seconds between two of them, at the least.
     """
 
-    def __init__(self, folder: StoragePath | None, identity: Mapping[str, Any]) -> None:
-        self.folder, self.identity = folder, json.loads(json.dumps(identity))
-        self.interval, self._written = INTERVAL, time.monotonic()
+    def __init__(self, place: Any, identity: Mapping[str, Any], interval: float) -> None:
+        self._place, self._identity = place, json.loads(json.dumps(identity))
+        self._interval, self._written = interval, time.monotonic()
 
     @property
     def is_due(self) -> bool:
         """Whether the last one is old."""
-        return time.monotonic() - self._written >= self.interval
+        return time.monotonic() - self._written >= self._interval
 
     def read(self) -> dict[str, Any] | None:
         """Return the state of an earlier run of the same training; None if there is none."""
+        content = io.BytesIO(self._place.load())
         try:
-            found = torch.load(io.BytesIO(self.load()), map_location="cpu", weights_only=True)
-            return found if found.pop("identity") == self.identity else None
+            found = torch.load(content, map_location="cpu", weights_only=True)
+            return found if found.pop("identity") == self._identity else None
         except Exception:  # a damaged file fails in many ways
             return None
 
     def write(self, state: Mapping[str, Any]) -> None:
         """Write a state."""
         file = io.BytesIO()
-        torch.save({**state, "identity": self.identity}, file)
-        self.store(file.getvalue())
+        torch.save({**state, "identity": self._identity}, file)
+        self._place.store(file.getvalue())
         self._written = time.monotonic()
-
-    def load(self) -> bytes:
-        """Return the content of the file; raise OSError if there is none."""
-        if self.folder is None:
-            return b""
-        with (self.folder / FILE).reading() as file:
-            return file.read()
-
-    def store(self, content: bytes) -> None:
-        """Replace the content of the file."""
-        if self.folder is None:
-            return
-        try:
-            with (self.folder / FILE).writing(durable=True) as file:
-                file.write(content)
-        except StorageError as error:  # a bucket that does not answer is no reason to stop
-            warn(ConsilienceWarning(f"No checkpoint: {error}"))
 
 
 @contextmanager
-def checkpoint_folder(run: Run, key: str) -> Iterator[StoragePath | None]:
-    """Give a folder in the cache, if there is one, for the checkpoints of a training on labels of this key.
+def checkpoint_file(run: Run, key: str) -> Iterator[CheckpointFile | None]:
+    """Give a file in the cache, if there is one, for the checkpoints of a training on labels of this key.
 
-    It is removed when the training is over, and left where it fails.
+    It is removed with its folder when the training is over, and left where it fails.
     """
     store = as_store(run.cache, run.cache_limit)
     if store is None or not key:
@@ -305,7 +304,7 @@ def checkpoint_folder(run: Run, key: str) -> Iterator[StoragePath | None]:
     with suppress(OSError):  # scoring has said already that it cannot be written
         store.prepare()
         folder.make_root()
-    yield folder
+    yield CheckpointFile(folder / FILE)
     (folder / FILE).delete()
     folder.delete_folder()
 
@@ -313,6 +312,7 @@ def checkpoint_folder(run: Run, key: str) -> Iterator[StoragePath | None]:
 def identity_of(student: Network, plan: Plan, seed: int, criterion: nn.Module, key: str) -> dict[str, Any]:
     """Return what must be the same for a training to go on, as JSON values."""
     names = ("lr", "batch_size", "max_iter", "patience", "weight_decay", "standardize", "precision", "device")
+    shapes = [part.shape for part in plan.batches.blocks.nothing]
     return {
         "key": key,
         "seed": seed,
@@ -320,22 +320,9 @@ def identity_of(student: Network, plan: Plan, seed: int, criterion: nn.Module, k
         "module": repr(student.module),
         "optimizer": repr(student.optimizer),
         "criterion": repr(criterion),
-        "rows": [plan.epochs.n_rows, plan.batches.blocks.rows.n_columns, *plan.batches.X.shape],
+        "rows": [plan.epochs.n_rows, plan.batches.capacity, *shapes],
         "torch": torch.__version__,
     }
-
-
-@contextmanager
-def attached(criterion: nn.Module, module: nn.Module, example: Tensor) -> Iterator[None]:
-    """Attach the criterion to the module during training, if it has `attach`."""
-    watcher: Any = criterion if hasattr(criterion, "attach") else None
-    if watcher is not None:
-        watcher.attach(module, example)
-    try:
-        yield
-    finally:
-        if watcher is not None:
-            watcher.detach()
 
 
 @contextmanager

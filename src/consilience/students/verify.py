@@ -16,15 +16,16 @@ from numpy.typing import NDArray
 from consilience._validation import n_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, InvalidInputError
-from consilience.files.card import Card, card_path, data_hash, read_card, read_made, rows_sha256
+from consilience.files.card import card_path, read_card
 from consilience.files.disk import file_sha256
+from consilience.files.made import data_hash, read_made, rows_sha256
 from consilience.files.ngram_model import read_model
 from consilience.students.loaded import LoadedClassifier
 from consilience.teachers import as_teacher
 from consilience.teachers.folders import source_sha256
 from consilience.teachers.inputs import Input
 from consilience.teachers.onnx import Onnx, load_safely
-from consilience.teachers.onnx_graph import parse_names
+from consilience.teachers.outputs import foreign
 from consilience.teachers.remote import address_name, is_address
 
 __all__ = ["Check", "Verification", "verify_model"]
@@ -103,40 +104,37 @@ def verify_model(
     model = _Examined(source)
     checks = [
         model.ask("card", model.find_card),
-        model.ask("checksum", model.check_checksum, "card"),
+        model.ask("checksum", model.check_checksum, model.card),
         model.ask("safety", model.look_inside),
     ]
-    ready = "card" if all(check.passed for check in checks) else "nothing"
+    checks.append(model.ask("origin", model.open, all(check.passed for check in checks)))
     checks += [
-        model.ask("origin", model.open, ready),
-        model.ask("classes", model.check_classes, "model"),
-        model.ask("columns", model.check_columns, "model"),
-        model.ask("runs", lambda: _check_runs(model.found["model"]), "model"),
+        model.ask("classes", model.check_classes, model.model),
+        model.ask("columns", model.check_columns, model.model),
+        model.ask("runs", model.check_runs, model.model),
     ]
-    for file in map(Path, teachers):
-        remote = is_address(file)
-        name = address_name(file) if remote else file.name
-        check = _check_served if remote else _check_teacher
-        checks.append(model.ask(f"teacher {name}", partial(check, file, model.card)))
+    for teacher in map(Path, teachers):
+        remote = is_address(teacher)
+        check = model.check_served if remote else model.check_teacher
+        name = address_name(teacher) if remote else teacher.name
+        checks.append(model.ask(f"teacher {name}", partial(check, teacher)))
     if X is not None:
-        checks.append(model.ask("data", partial(_check_data, X, model.card)))
+        checks.append(model.ask("data", partial(model.check_data, X)))
     return Verification(tuple(checks))
 
 
 class _Examined:
-    """A saved model and what has been found out about it, by name."""
+    """A saved model and, once they were read, its card and the classifier."""
+
+    card: Any = None
+    model: Any = None
 
     def __init__(self, source: Path) -> None:
-        self.source, self.found = source, dict[str, Any]()
+        self.source = source
 
-    @property
-    def card(self) -> Card | None:
-        """The card, once it was read."""
-        return self.found.get("card")
-
-    def ask(self, name: str, check: Callable[[], str], needs: str | None = None) -> Check:
-        """Return the answer to a question, unless it needs something that was not found."""
-        if needs is not None and needs not in self.found:
+    def ask(self, name: str, check: Callable[[], str], ready: object = True) -> Check:
+        """Return the answer to a question, unless something that it needs was not found."""
+        if not ready:
             return Check(name, None, "an earlier check failed")
         try:
             return Check(name, True, check())
@@ -146,15 +144,15 @@ class _Examined:
     def find_card(self) -> str:
         path = card_path(self.source)
         _expect(os.path.lexists(path), f"There is no {path.name} next to the model.")
-        self.found["card"] = card = read_card(path)
-        made = read_made(card)
-        if not made:
-            return "it does not say how the model was made"
-        date, version = (str(made.get(key, "unknown")) for key in ("date", "version"))
-        return f"made on {date} by consilience {version}"
+        self.card = read_card(path)
+        made = read_made(self.card)
+        date, version = (made.get(key, "unknown") for key in ("date", "version"))
+        return (
+            f"made on {date} by consilience {version}" if made else "it does not say how the model was made"
+        )
 
     def check_checksum(self) -> str:
-        digest = self.found["card"].sha256
+        digest = self.card.sha256
         _expect(digest is not None, "The card has no checksum.")
         right = digest.lower() == file_sha256(self.source)
         _expect(right, "The file is not the one that the card was written for.")
@@ -162,66 +160,84 @@ class _Examined:
 
     def look_inside(self) -> str:
         if self.source.suffix.lower() == ".npz":
-            self.found["classes"] = read_model(self.source).classes.tolist()
+            read_model(self.source)
             return "plain arrays, and nothing pickled"
-        model, external = load_safely(self.source.resolve(), self.source.stem)
-        written = {entry.key: entry.value for entry in model.metadata_props}
-        self.found["classes"] = parse_names(written.get("classes", ""))
-        if "feature_names" in written:
-            self.found["columns"] = parse_names(written["feature_names"])
+        _, external = load_safely(self.source.resolve(), self.source.stem)
         if external:
             return f"it reads {shorten(path.name for path in external)} next to it, and nothing else"
         return "one file that reads no other"
 
     def open(self) -> str:
         # not load: whether the card fits is a check of its own
-        self.found["model"] = LoadedClassifier(self.source)
+        self.model = LoadedClassifier(self.source)
         return "written by consilience"
 
     def check_classes(self) -> str:
-        listed = list(self.found["card"].classes)
-        _same(listed, self.found["classes"])
-        return f"{len(listed)}: {shorten(listed, 5)}"
+        return _compared(list(self.card.classes), self.model.teacher_.own_classes)
 
     def check_columns(self) -> str:
-        names = self.found["card"].feature_names
-        _same(None if names is None else list(names), self.found.get("columns"))
-        return "without names" if names is None else f"{len(names)}: {shorten(names, 5)}"
+        listed, teacher = self.card.feature_names, self.model.teacher_
+        inside = teacher.columns.names if isinstance(teacher, Onnx) else None
+        return _compared(None if listed is None else list(listed), inside)
+
+    def check_runs(self) -> str:
+        rows, model = f"{_ROWS} made-up rows", self.model
+        if isinstance(model.teacher_, Onnx):
+            feed = {item.name: _made_up(item) for item in model.teacher_.inputs}
+            with foreign(self.source.name, f"fails on {rows}"):
+                proba, labels = model.teacher_.session.run(["probabilities", "label"], feed)
+        else:
+            texts = ["", "made up", *(f"text {i}" for i in range(_ROWS - 2))]
+            proba, labels = model.predict_proba(texts), model.predict(texts)
+        proba, n_classes = np.asarray(proba), len(model.classes_)
+        fits = proba.dtype.kind == "f" and proba.ndim == 2 and len(proba) and proba.shape[1] == n_classes
+        _expect(fits, f"It gives {proba.dtype} of shape {proba.shape} for {counted(n_classes, 'class')}.")
+        worst = float(np.abs(proba.sum(axis=1) - 1).max())
+        right = worst <= _TOLERANCE and proba.min() >= 0
+        _expect(right, f"Its probabilities for {rows} miss a sum of 1 by {worst:.2g}.")
+        right = np.asarray(labels).tolist() == model.classes_[proba.argmax(axis=1)].tolist()
+        _expect(right, "Its labels are not its most probable classes.")
+        return f"probabilities of {rows} sum to 1"
+
+    def _named(self, key: str) -> dict[Any, str]:
+        """Return the names of the teachers on the card by what it says of them under a key."""
+        listed = read_made(self.card).get("teachers")
+        found = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+        return {one[key]: str(one.get("name")) for one in found if isinstance(one.get(key), str)}
+
+    def check_served(self, address: Path) -> str:
+        """Compare what a server says about its model with what it said when the model was made."""
+        name = self._named("served").get(as_teacher(address).served)
+        _expect(name is not None, "Its server describes another model than any teacher on the card.")
+        return f"it describes itself as the teacher {name} did"
+
+    def check_teacher(self, file: Path) -> str:
+        named = self._named("sha256")
+        name = named.get(source_sha256(file))
+        _expect(named, "The card names no files of teachers to compare it with.")
+        _expect(name is not None, f"It is none of the files on the card: {shorten(named.values())}.")
+        return f"it is the teacher {name}"
+
+    def check_data(self, X: Any) -> str:
+        expected, found = data_hash(self.card), rows_sha256(X)
+        _expect(expected is not None, "The card names no rows to compare them with.")
+        kind = type(X).__name__
+        _expect(found is not None, f"A {kind} has no checksum. Give its rows as an array, a table or texts.")
+        _expect(found == expected, f"The model was fitted on other rows than these {n_rows(X)}.")
+        return f"the model was fitted on these {counted(n_rows(X), 'row')}"
 
 
-def _expect(holds: bool, otherwise: str) -> None:
+def _expect(holds: object, otherwise: str) -> None:
     """Raise unless something holds."""
     if not holds:
         raise InvalidInputError(otherwise)
 
 
-def _same(listed: list[Any] | None, inside: list[Any] | None) -> None:
-    """Raise unless the card and the file name the same."""
+def _compared(listed: list[Any] | None, inside: list[Any] | None) -> str:
+    """Return what the card and the file name, or raise unless it is the same."""
     card, file = (shorten(names or ["none"], 5) for names in (listed, inside))
     _expect(inside == listed, f"The card names {card}, and the file {file}.")
-
-
-def _check_runs(model: LoadedClassifier) -> str:
-    rows = f"{_ROWS} made-up rows"
-    if not isinstance(model.teacher_, Onnx):
-        texts = ["", "made up", *(f"text {i}" for i in range(_ROWS - 2))]
-        proba, labels = model.predict_proba(texts), model.predict(texts)
-    else:
-        feed = {item.name: _made_up(item) for item in model.teacher_.inputs}
-        try:
-            proba, labels = model.teacher_.session.run(["probabilities", "label"], feed)
-        except Exception as error:  # onnxruntime raises almost any type
-            raise InvalidInputError(f"It fails on {rows}: {str(error).strip()[:200]}") from error
-    proba = np.asarray(proba)
-    shape, n_classes = proba.shape, len(model.classes_)
-    fits = proba.dtype.kind == "f" and len(shape) == 2 and shape[0] > 0 and shape[1] == n_classes
-    _expect(fits, f"It gives {proba.dtype} of shape {shape} for {counted(n_classes, 'class')}.")
-    worst = float(np.abs(proba.sum(axis=1) - 1).max())
-    right = worst <= _TOLERANCE and proba.min() >= 0
-    _expect(right, f"Its probabilities for {rows} miss a sum of 1 by {worst:.2g}.")
-    right = np.asarray(labels).tolist() == model.classes_[proba.argmax(axis=1)].tolist()
-    _expect(right, "Its labels are not its most probable classes.")
-    return f"probabilities of {rows} sum to 1"
+    return "without names" if listed is None else f"{len(listed)}: {card}"
 
 
 def _made_up(item: Input) -> NDArray[Any]:
@@ -235,38 +251,3 @@ def _made_up(item: Input) -> NDArray[Any]:
     if item.dtype == "text":
         return np.array(random.choice(["", "made up"], lengths), dtype=object)
     return random.integers(0, 2, lengths).astype(item.dtype)
-
-
-def _listed(card: Card | None) -> list[Mapping[str, Any]]:
-    """Return what the card says about teachers."""
-    listed = read_made(card).get("teachers")
-    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
-
-
-def _named(card: Card | None, key: str, value: Any) -> Any:
-    """Return the name of the teacher on the card of which this is said; None if there is none."""
-    return next((str(one.get("name")) for one in _listed(card) if one.get(key) == value), None)
-
-
-def _check_served(address: Path, card: Card | None) -> str:
-    """Compare what a server says about its model with what it said when the model was made."""
-    name = _named(card, "served", as_teacher(address).served)
-    _expect(name is not None, "Its server describes another model than any teacher on the card.")
-    return f"it describes itself as the teacher {name} did"
-
-
-def _check_teacher(file: Path, card: Card | None) -> str:
-    name = _named(card, "sha256", source_sha256(file))
-    hashed = [str(one.get("name")) for one in _listed(card) if isinstance(one.get("sha256"), str)]
-    _expect(bool(hashed), "The card names no files of teachers to compare it with.")
-    _expect(name is not None, f"It is none of the files on the card: {shorten(hashed)}.")
-    return f"it is the teacher {name}"
-
-
-def _check_data(X: Any, card: Card | None) -> str:
-    expected, found = data_hash(card), rows_sha256(X)
-    _expect(expected is not None, "The card names no rows to compare them with.")
-    kind = type(X).__name__
-    _expect(found is not None, f"A {kind} has no checksum. Give its rows as an array, a table or texts.")
-    _expect(found == expected, f"The model was fitted on other rows than these {n_rows(X)}.")
-    return f"the model was fitted on these {counted(n_rows(X), 'row')}"

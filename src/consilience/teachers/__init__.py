@@ -6,7 +6,7 @@ onnxruntime only when a source needs them.
 
 from __future__ import annotations
 
-from consilience.files.preprocess import ImagePreprocess
+from consilience.rows.images import ImagePreprocess
 from consilience.teachers.base import Teacher, TeacherLike
 from consilience.teachers.classes import join_classes, rename_classes, split_classes
 from consilience.teachers.folders import ModelFolder

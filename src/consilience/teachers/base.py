@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -19,10 +18,10 @@ from consilience._words import shorten
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import Card, find_card
 from consilience.files.disk import file_sha256, opened
-from consilience.files.preprocess import ImagePreprocess
 from consilience.labels import class_list
 from consilience.options import Check, Options, anything, choice, count, number, option, with_parameters
 from consilience.rows import join_rows
+from consilience.rows.images import ImagePreprocess
 from consilience.rows.tables import as_values, differ_in_size
 from consilience.teachers.inputs import Input
 from consilience.teachers.outputs import (
@@ -91,6 +90,8 @@ class Teacher(ABC):
         Number of processes in which a slow teacher runs.
     class_centres : (k, d) array or None
         The mean embedding of each class in the teacher's own data.
+    output : str or None
+        What it gives before it is read as logits; None until some rows have shown how to read its scores.
     smoothing : float
         Of its k classes, it gives each a probability of at least smoothing / k; with 0, its outputs are taken
         as they are.
@@ -115,6 +116,7 @@ class Teacher(ABC):
     served: str | None = None  # a hash of what a server says about a remote model
     batched: bool = True
     n_jobs: int = 1
+    output: str | None = "logits"
     smoothing: float = SMOOTHING
     class_centres: NDArray[np.float64] | None = None
     inputs: tuple[Input, ...] | None = None
@@ -134,11 +136,11 @@ class Teacher(ABC):
 
     @property
     def class_weights(self) -> NDArray[Any] | None:
-        """The weights (k, d) of the last layer, which turn embeddings into logits up to a bias, or None."""
-        return None
+        """The weights (k, d) of the last layer, which turn embeddings into logits up to a bias, or None.
 
-    def find_head(self, X: Any) -> None:  # noqa: B027  (nothing to do by default)
-        """Find the last layer where only a pass shows it (torch), so that `class_weights` is complete."""
+        Some networks show their last layer only when they run, so ask once more after the first pass.
+        """
+        return None
 
     def randomised(self, seed: int) -> Teacher | None:
         """Return a teacher of the same structure with random weights, or None."""
@@ -148,16 +150,6 @@ class Teacher(ABC):
     def fingerprint(self) -> str | None:
         """The key of stored outputs: a text that changes whenever the outputs may change. None if unknown."""
         return None
-
-    @property
-    def output(self) -> str | None:
-        """What it gives before it is read as logits, as far as is known."""
-        return None
-
-    @property
-    def settled(self) -> bool:
-        """Whether it is known how to read the scores; until then, there is no fingerprint."""
-        return True
 
     def check_rows(self, X: Any) -> None:  # noqa: B027  (nothing to do by default)
         """Raise if X cannot be the rows that the outputs belong to, for outputs of the rows of one X."""
@@ -254,7 +246,8 @@ class Adapter(Teacher):
     def __init__(
         self, name: str, classes: NDArray[Any], options: Any, *, output: Output | None = None
     ) -> None:
-        given = options.output if output is None else output
+        """Keep what all have in common; `output` is what the source gives, where it says so."""
+        given = output if output is not None and options.output == "auto" else options.output
         if given == "labels" or (given == "costs" and not self._gives_costs):
             only = "files of hard labels" if given == "labels" else "functions"
             raise TeacherError(
@@ -286,22 +279,20 @@ class Adapter(Teacher):
     @property
     def fingerprint(self) -> str | None:
         """A text that changes whenever the outputs may change; None if that cannot be known."""
-        content = None
         if self._version is not None:
             # with name and classes: two functions may both be called "v1"
-            content = f"given {self._version} {self.name} {self.classes.tolist()}"
-        elif not callable(self._embed):  # a function has no content that could be compared
-            content = self._model_fingerprint()
-        if content is None or not self.settled:  # until a batch decides what the scores are
+            content: str | None = f"given {self._version} {self.name} {self.classes.tolist()}"
+        else:  # a function has no content that could be compared
+            content = None if callable(self._embed) else self._model_fingerprint()
+        if content is None or self.output is None:
             return None
-        reading = f"{self._reader.output} {self._reader.floor!r}"
-        layer = self._embed if isinstance(self._embed, str) else ""  # the given text stands for functions
-        facts = [type(self).__name__, content, reading, layer, str(len(self.classes))]
-        if self._columns is not None:
-            facts.append(repr(list(self._columns)))
-        if self.preprocess is not None:
-            facts.append(json.dumps(self.preprocess.to_dict(), sort_keys=True))
-        return hashlib.blake2b("\0".join(facts).encode(), digest_size=32).hexdigest()
+        facts = (
+            *(type(self).__name__, content, self._reader.output, self._reader.floor, len(self.classes)),
+            self._embed if isinstance(self._embed, str) else None,  # the given text stands for functions
+            None if self._columns is None else list(self._columns),
+            None if self.preprocess is None else self.preprocess.to_dict(),
+        )
+        return hashlib.blake2b(repr(facts).encode(), digest_size=32).hexdigest()
 
     def _look(self, X: Any, features: bool) -> tuple[Any, Any]:
         """Return raw scores and, if asked for, checked features of one pass over the model."""
@@ -314,7 +305,9 @@ class Adapter(Teacher):
         scores, seen = [], []
         with foreign(self.name, f"failed on {describe(X)}"):
             if self._columns is not None:
-                X = take_columns(X, self._columns, self.name)
+                with foreign(self.name, f"takes the columns {shorten(self._columns)}, and X lacks one"):
+                    chosen = list(self._columns)
+                    X = X[chosen] if hasattr(X, "columns") else X[:, chosen]
             for part, count in self._prepared(X, rows):
                 given, found = self._run(part, count, own)
                 scores.append(given)
@@ -359,18 +352,12 @@ class Adapter(Teacher):
 
     def embed(self, X: Any) -> NDArray[Any] | None:
         """Return features (n, d), or None where there are none."""
-        features: NDArray[Any] | None = self._look(X, features=True)[1] if self._embeddable() else None
-        return features
+        return self._look(X, features=True)[1] if self._embeddable() else None
 
     @property
-    def output(self) -> str | None:
+    def output(self) -> str | None:  # type: ignore[override]
         """What the model gives: logits, probabilities or costs; None until a batch shows it."""
-        return self._reader.output if self.settled else None
-
-    @property
-    def settled(self) -> bool:
-        """Whether it is known what the scores are."""
-        return self._reader.output != "auto"
+        return None if self._reader.output == "auto" else self._reader.output
 
     def _take_card(self, file: Path, card: Card | None) -> None:
         """Remember the file that the teacher was made of, and the centres on its card."""
@@ -411,18 +398,18 @@ class KnownFiles:
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._paths = list(paths)
-        self._stamp = self._look()
+        self._stats = self._look()
 
-    def _look(self) -> list[tuple[int, ...]] | None:
-        try:
-            stats = [path.lstat() for path in self._paths]
-        except OSError:
-            return None
+    def _look(self) -> list[tuple[int, ...]]:
+        stats = [path.lstat() for path in self._paths]
         return [(one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in stats]
 
     @property
     def changed(self) -> bool:
-        return self._stamp is None or self._stamp != self._look()
+        try:
+            return self._stats != self._look()
+        except OSError:
+            return True
 
     @cached_property
     def digest(self) -> str:
@@ -434,12 +421,6 @@ def teacher_name(name: Any, default: str) -> str:
     if name is not None and not isinstance(name, str):
         raise InvalidInputError("{argument} must be a text or None.", argument="name", value=name)
     return name or default
-
-
-def take_columns(X: Any, columns: Any, name: str) -> Any:
-    """Return some columns of a table or an array, in this order."""
-    with foreign(name, f"takes the columns {shorten(columns)}, and X lacks one"):
-        return X[list(columns)] if hasattr(X, "columns") else X[:, list(columns)]
 
 
 def class_array(values: ArrayLike, name: str) -> NDArray[Any]:

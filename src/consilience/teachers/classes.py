@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax, logsumexp
+from scipy.special import log_softmax
 
 from consilience._words import shorten
 from consilience.exceptions import LabelSpaceError, TeacherError
@@ -18,23 +19,51 @@ from consilience.teachers.base import Teacher, TeacherLike, class_array
 from consilience.teachers.outputs import Observed, as_numbers, describe, ensure, foreign, in_the_name_of
 
 
+class Regroup(NamedTuple):
+    """New classes: for each, the teacher's columns whose probabilities it adds up.
+
+    Parameters
+    ----------
+    groups : tuple of tuple of int
+        Each holds at least one column.
+    normalised : bool
+        Whether the new logits are log-probabilities.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    normalised: bool
+
+    def __call__(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the logits (n, c) of the new classes."""
+        order = [column for group in self.groups for column in group]
+        starts = np.cumsum([0, *(len(group) for group in self.groups[:-1])])
+        scores = log_softmax(logits, axis=1) if self.normalised else logits
+        with np.errstate(invalid="ignore"):  # numpy warns of the NaN of an abstention
+            return np.asarray(np.logaddexp.reduceat(scores[:, order], starts, axis=1))
+
+
 class Renamed(Teacher):
     """A teacher, or an object of yours with the members of `TeacherLike`, under a name and with classes.
 
-    Any other member of `Teacher` that the source has is used, too.
+    Any other member of `Teacher` that the source has is used, too. If its columns are regrouped, its
+    embedding stays, but no layer gives the new logits, and no mean is that of a new class.
     """
 
     _passed_on = frozenset(
         {
-            *("batched", "check_rows", "class_centres", "column_kinds", "embed", "file", "smoothing"),
-            *("find_head", "fingerprint", "inputs", "n_jobs", "output", "release", "served", "settled"),
+            *("batched", "check_rows", "column_kinds", "embed", "file"),
+            *("inputs", "n_jobs", "release", "served", "smoothing"),
         }
     )
 
     def __init__(
-        self, source: Teacher | TeacherLike, name: str | None = None, classes: NDArray[Any] | None = None
+        self,
+        source: Teacher | TeacherLike,
+        name: str | None = None,
+        classes: NDArray[Any] | None = None,
+        regroup: Regroup | None = None,
     ) -> None:
-        self.source, self.name = source, name or str(source.name)
+        self.source, self.name, self._regroup = source, name or str(source.name), regroup
         self.classes = class_array(source.classes, self.name) if classes is None else classes
 
     def __getattribute__(self, name: str) -> Any:
@@ -43,9 +72,9 @@ class Renamed(Teacher):
         found = getattr(self.source, name, None) if passed_on else None
         if found is None:
             return super().__getattribute__(name)
-        return partial(self.called, found) if callable(found) else found
+        return partial(self._called, found) if callable(found) else found
 
-    def called(self, function: Callable[..., Any], *given: Any) -> Any:
+    def _called(self, function: Callable[..., Any], *given: Any) -> Any:
         """Call a member of the source; what it raises is told in this teacher's name."""
         try:
             with foreign(self.name, f"failed on {describe(given[0])}" if given else "failed"):
@@ -53,85 +82,56 @@ class Renamed(Teacher):
         except TeacherError as error:
             raise error.changed(teacher=self.name) from error.__cause__
 
+    def _read(self, logits: Any) -> NDArray[np.float64]:
+        numbers = as_numbers(logits, self.name)
+        return numbers if self._regroup is None else self._regroup(numbers)
+
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
-        """Return the source's logits (n, k)."""
-        return as_numbers(self.called(self.source.predict_logits, X), self.name)
+        """Return the source's logits, of the classes (n, k)."""
+        return self._read(self._called(self.source.predict_logits, X))
 
     def observe(self, X: Any) -> Observed:
         """Return what the source observes, or its logits and embeddings."""
         if not hasattr(self.source, "observe"):
             return super().observe(X)
-        seen = self.called(self.source.observe, X)
-        return Observed(as_numbers(seen.logits, self.name), seen.embeddings)
+        seen = self._called(self.source.observe, X)
+        return Observed(self._read(seen.logits), seen.embeddings)
+
+    @property
+    def output(self) -> str | None:  # type: ignore[override]
+        """What the source gives; None until that is known."""
+        return getattr(self.source, "output", "logits")
 
     @property
     def class_weights(self) -> NDArray[Any] | None:
         """The source's weights (k, d), or None."""
-        found = getattr(self.source, "class_weights", None)
+        found = getattr(self.source, "class_weights", None) if self._regroup is None else None
         return None if found is None else np.asarray(found)
 
-    def part(self, rows: slice | NDArray[np.intp]) -> Teacher | None:
-        """Return a teacher of some rows, under this name; None if the source is asked by batches."""
-        return self._like(self.called(getattr(self.source, "part", super().part), rows))
-
-    def randomised(self, seed: int) -> Teacher | None:
-        """Return the source's random twin, or None."""
-        return self._like(self.called(getattr(self.source, "randomised", super().randomised), seed))
-
-    def _like(self, source: Any) -> Teacher | None:
-        """Return the same around another source, or None where there is none."""
-        return None if source is None else Renamed(source, self.name, self.classes)
-
-
-class Regrouped(Renamed):
-    """A teacher whose columns are joined or repeated: `columns` says what becomes of them.
-
-    Its embedding is the teacher's, but no layer gives the new logits, and no mean is that of a new class.
-    """
-
-    _passed_on = Renamed._passed_on - {"class_centres", "fingerprint"}
-    class_weights = None
-
-    def __init__(
-        self,
-        source: Teacher,
-        classes: NDArray[Any],
-        columns: NDArray[np.intp],
-        regroup: Callable[[NDArray[np.float64], NDArray[np.intp]], NDArray[np.float64]],
-    ) -> None:
-        super().__init__(source, classes=classes)
-        self._columns, self._regroup = columns, regroup
-
-    def predict_logits(self, X: Any) -> NDArray[np.float64]:
-        """Return the logits (n, c) of the new classes."""
-        return self._regroup(super().predict_logits(X), self._columns)
-
-    def observe(self, X: Any) -> Observed:
-        """Return the logits of the new classes, and the teacher's own embeddings."""
-        seen = super().observe(X)
-        return Observed(self._regroup(seen.logits, self._columns), seen.embeddings)
-
-    def _like(self, source: Any) -> Teacher | None:
-        return None if source is None else Regrouped(source, self.classes, self._columns, self._regroup)
+    @property
+    def class_centres(self) -> NDArray[Any] | None:  # type: ignore[override]
+        """The source's centres (k, d), or None."""
+        return getattr(self.source, "class_centres", None) if self._regroup is None else None
 
     @property
     def fingerprint(self) -> str | None:
-        """A hash of the teacher's fingerprint and of the regrouping; None if the teacher has none."""
+        """The source's fingerprint, with what becomes of its columns; None if it has none."""
         own = getattr(self.source, "fingerprint", None)
-        facts = f"{self._regroup.__name__} {self._columns.tolist()} {own}"
-        return None if own is None else hashlib.blake2b(facts.encode(), digest_size=32).hexdigest()
+        if own is None or self._regroup is None:
+            return own
+        return hashlib.blake2b(f"{self._regroup} {own}".encode(), digest_size=32).hexdigest()
 
+    def part(self, rows: slice | NDArray[np.intp]) -> Teacher | None:
+        """Return a teacher of some rows, under this name; None if the source is asked by batches."""
+        return self._like(self._called(getattr(self.source, "part", super().part), rows))
 
-def joined(logits: NDArray[np.float64], columns: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Return joint logits (n, c); `columns` (k,) holds the new class of each of the teacher's columns."""
-    log_proba = log_softmax(logits, axis=1)
-    places = range(columns.max() + 1)
-    return np.column_stack([logsumexp(log_proba[:, columns == place], axis=1) for place in places])
+    def randomised(self, seed: int) -> Teacher | None:
+        """Return the source's random twin, or None."""
+        return self._like(self._called(getattr(self.source, "randomised", super().randomised), seed))
 
-
-def split(logits: NDArray[np.float64], columns: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Return repeated logits (n, c); `columns` (c,) holds the teacher's column of each new class."""
-    return logits[:, columns]
+    def _like(self, source: Any) -> Teacher | None:
+        """Return the same around another source, or None where there is none."""
+        return None if source is None else Renamed(source, self.name, self.classes, self._regroup)
 
 
 def rename_classes(teacher: Any, aliases: Mapping[Any, Any]) -> Teacher:
@@ -166,7 +166,7 @@ def rename_classes(teacher: Any, aliases: Mapping[Any, Any]) -> Teacher:
     ['nob', 'dan']
     """
     teacher = _checked(teacher, "aliases", aliases, "the teacher's name of a class to the name it is to have")
-    _check_known(teacher, aliases, ", which aliases rename", " Drop what is not used.")
+    _check_known(teacher, aliases, " to rename")
     with in_the_name_of(teacher.name, "cannot be renamed: "):
         for new in aliases.values():
             class_list([new], "aliases")  # None, or a list, is no name
@@ -211,30 +211,26 @@ def join_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
     teacher = _checked(
         teacher, "groups", groups, "the name of a joint class to a list of the teacher's classes"
     )
-    joint: dict[Any, Any] = {}
+    classes = teacher.classes.tolist()
     with in_the_name_of(teacher.name, "cannot be joined like this: "):
-        for name, given in groups.items():
-            members = _group(name, given)
-            _check_known(teacher, members, f", which the group {name!r} names")
-            for member in members:
-                first = joint.setdefault(member, name)
-                ensure(
-                    first == name,
-                    teacher.name,
-                    f"has the class {member!r} in two groups, {first!r} and {name!r}. Drop one.",
-                )
-        classes = teacher.classes.tolist()
-        for value in classes:
-            ensure(
-                value not in groups or joint.get(value) == value,
-                teacher.name,
-                f"has a class {value!r} that is not in the group of that name. Add it to the group, or "
-                "rename the group.",
-            )
-        named = [joint.get(value, value) for value in classes]
-        found = class_list(list(dict.fromkeys(named)))
-    columns = np.array([found.index(value) for value in named], dtype=np.intp)
-    return Regrouped(teacher, np.asarray(found), columns, joined)
+        members = {name: _group(name, given) for name, given in groups.items()}
+        every = [value for group in members.values() for value in group]
+        _check_known(teacher, every, " to join")
+        twice = shorten(repr(value) for value, count in Counter(every).items() if count > 1)
+        ensure(not twice, teacher.name, f"has the class {twice} in two groups. Drop one.")
+        joint = {value: name for name, group in members.items() for value in group}
+        outside = shorten(repr(value) for value in classes if value in groups and joint.get(value) != value)
+        ensure(
+            not outside,
+            teacher.name,
+            f"has a class {outside} that is not in the group of that name. Add it to the group, or "
+            "rename the group.",
+        )
+        columns: dict[Any, list[int]] = {}
+        for column, value in enumerate(classes):
+            columns.setdefault(joint.get(value, value), []).append(column)
+        regroup = Regroup(tuple(map(tuple, columns.values())), normalised=True)
+        return Renamed(teacher, classes=np.asarray(class_list(list(columns))), regroup=regroup)
 
 
 def split_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
@@ -277,8 +273,8 @@ def split_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
         covered = {name: _group(name, given) for name, given in groups.items()}
         own = enumerate(teacher.classes.tolist())
         finer = [(name, column) for column, value in own for name in covered.get(value, [value])]
-        classes = np.asarray(class_list([name for name, _ in finer]))
-    return Regrouped(teacher, classes, np.array([column for _, column in finer], dtype=np.intp), split)
+        regroup = Regroup(tuple((column,) for _, column in finer), normalised=False)
+        return Renamed(teacher, classes=np.asarray(class_list([name for name, _ in finer])), regroup=regroup)
 
 
 def _checked(source: Any, what: str, given: object, expected: str) -> Teacher:
@@ -291,11 +287,11 @@ def _checked(source: Any, what: str, given: object, expected: str) -> Teacher:
     return teacher
 
 
-def _check_known(teacher: Teacher, names: Iterable[Any], why: str, advice: str = "") -> None:
+def _check_known(teacher: Teacher, names: Iterable[Any], why: str) -> None:
     classes = teacher.classes.tolist()
     unknown = shorten((repr(name) for name in names if name not in classes), 5)
-    known = f"its classes are {shorten(classes, 5)}."
-    ensure(not unknown, teacher.name, f"has no class {unknown}{why}; {known}{advice}")
+    known = f"its classes are {shorten(classes, 5)}. Drop what is none of them."
+    ensure(not unknown, teacher.name, f"has no class {unknown}{why}; {known}")
 
 
 def _group(name: Any, given: Any) -> list[Any]:

@@ -6,7 +6,6 @@ fingerprint. Running a model again costs time, but trusting the old outputs of a
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
 import sysconfig
@@ -21,6 +20,7 @@ from joblib.hashing import NumpyHasher  # type: ignore[import-untyped]
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _STATE = ("_parameters", "_buffers", "_modules", *_HOOKS)
+_INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 _CONSTANTS = (bool, int, float, complex, str, bytes, tuple, FunctionType, list, dict)
 
 
@@ -76,7 +76,7 @@ def _plain(value: Any) -> Any:
 
 def _function(function: FunctionType) -> tuple[Any, ...]:
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    found = set[str]() if is_installed(function.__module__) else _names(function.__code__)
+    found = set[str]() if _is_installed(function.__module__) else _names(function.__code__)
     used = {
         name: value
         for name, value in function.__globals__.items()
@@ -91,7 +91,7 @@ def _function(function: FunctionType) -> tuple[Any, ...]:
 def _class(kind: type) -> tuple[Any, ...]:
     members = []
     for parent in kind.__mro__:
-        for name, member in () if is_installed(parent.__module__) else sorted(vars(parent).items()):
+        for name, member in () if _is_installed(parent.__module__) else sorted(vars(parent).items()):
             dunder = name.startswith("__") and name.endswith("__")
             if name != "_abc_impl" and (not dunder or isinstance(member, FunctionType)):
                 members.append((name, member))
@@ -117,33 +117,23 @@ def _state(module: Any) -> dict[str, Any]:
     """Return what a module holds, without what follows from the rest."""
     import torch
 
-    own = type(module).__module__.partition(".")[0] == "torch"
+    plain = type(module).__module__.partition(".")[0] == "torch"
     ignored = vars(torch.nn.Module()).keys() - set(_STATE)
-    # the private state of torch's own modules follows from the rest
-    kept = {
-        key: entry
+    # the private state of torch's own modules follows from the rest; the keys of hooks count all hooks of the
+    # process
+    return {
+        key: list(entry.values()) if key in _HOOKS else entry
         for key, entry in vars(module).items()
-        if key not in ignored and not (own and key.startswith("_") and key not in _STATE)
+        if key in _STATE or not (key in ignored or (plain and key.startswith("_")))
     }
-    # the keys of hooks count all hooks of the process, so leave them out
-    return {key: list(entry.values()) if key in _HOOKS else entry for key, entry in kept.items()}
 
 
-def is_installed(module: str | None) -> bool:
+def _is_installed(module: str | None) -> bool:
     """Tell whether a module belongs to Python or an installed package, which do not change between cells."""
-    found = sys.modules.get(module or "")
-    if found is None or module == "__main__":
-        return False
-    file = getattr(found, "__file__", None)
-    if file is None:
-        return getattr(getattr(found, "__spec__", None), "origin", None) in ("built-in", "frozen")
-    return any(Path(file).is_relative_to(folder) for folder in _installed_folders())
-
-
-@functools.cache
-def _installed_folders() -> frozenset[str]:
-    paths = sysconfig.get_paths()
-    return frozenset(paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib"))
+    file = getattr(sys.modules.get(module or ""), "__file__", None)
+    if file is None or module == "__main__":
+        return module in sys.builtin_module_names
+    return any(Path(file).is_relative_to(folder) for folder in _INSTALLED)
 
 
 def _names(code: CodeType) -> set[str]:

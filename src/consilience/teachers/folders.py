@@ -14,7 +14,6 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +48,17 @@ _SHARD = text(200, like=r"[^/\\:]+\.safetensors", says="a .safetensors file, nam
 _INDEX = record({"weight_map": mapping(_SHARD, 10**6, least=1)}, needs=["weight_map"], others=True)
 
 
-# what other folders hold, by a file in them, and what to do about it
-_ADVICE = {
-    "adapter_config.json": "an adapter without its model. Merge the two (merge_and_unload in peft), and save "
-    "the result with save_pretrained",
-    "saved_model.pb": "a TensorFlow model. Convert it to ONNX (tf2onnx), and give the .onnx file",
-    "tf_model.h5": "weights of TensorFlow. Fetch the safetensors of this model",
-    "flax_model.msgpack": "weights of Flax. Fetch the safetensors of this model",
-    "MLmodel": "an MLflow model. Give the model in it: its .onnx file, its folder of safetensors, or the "
-    "loaded model itself",
+# what other folders hold, by the ends of their files' names, and what to do about it
+_ADVICE: dict[tuple[str, ...], str] = {
+    ("saved_model.pb",): "This is a TensorFlow model. Convert it to ONNX (tf2onnx), and give the .onnx file.",
+    ("tf_model.h5", "flax_model.msgpack"): "Fetch the safetensors of this model.",
+    ("MLmodel",): "This is an MLflow model. Give the model in it: its .onnx file, its folder of safetensors, "
+    "or the loaded model itself.",
+    (".onnx", ".npz", ".skops"): "Give the file itself.",
+    PICKLES: "A pickle can run any code when it is opened. Export the model to ONNX, or save it as "
+    f"safetensors with its {CONFIG}.",
+    ("",): f"A model folder has a {CONFIG} (of transformers or timm) or a {MODULES} (of "
+    "sentence-transformers).",
 }
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _HALF = ("float16", "bfloat16")
@@ -98,13 +99,11 @@ class ModelFolder(Torch):
         where = Path(path).absolute()
         card = find_folder_card(where)
         title = teacher_name(name, where.name if card is None else card.name)
-        try:
-            self._folder = Folder(where, title, list_files(where, title), card)
-        except OSError as error:
-            raise TeacherError(title, f"cannot be read from {where}: {error.strerror}.") from error
-        make = kind_of(self._folder)
-        self._folder.check_settings()
-        kind = self._kind = make(self._folder)
+        with foreign(title, f"cannot be read from {where}"):
+            self._folder = folder = Folder(where, title, list_files(where, title), card)
+        make = kind_of(folder)
+        folder.check_settings()
+        kind = self._kind = make(folder)
         if options.output == "auto" and card is not None:
             options.output = card.output or "auto"
         # timm gets prepared images; others prepare their rows themselves
@@ -128,8 +127,9 @@ class ModelFolder(Torch):
             half = not self._device.startswith("cpu") and kind.saved in _HALF
         # bfloat16 has the range of float32, so it never overflows
         self._dtype = (kind.saved if kind.saved in _HALF else "bfloat16") if half else "float32"
-        self._files = KnownFiles(where / file for file in self._folder.read)
-        found = self._folder.classes(kind.own, kind.columns, classes)
+        read = sorted(file for file in folder.files - {FOLDER_CARD} if file.endswith(_READ))
+        self._files = KnownFiles(where / file for file in read)
+        found = folder.classes(kind.own, kind.columns, classes)
         Adapter.__init__(self, title, found, options, output="logits" if options.output == "auto" else None)
         self._take_card(where, card if card is not None and card.embed == options.embed else None)
 
@@ -191,10 +191,12 @@ def kind_of(folder: Folder) -> Any:
     from consilience.teachers.timm import Timm
     from consilience.teachers.transformers import Checkpoint, Sentences
 
-    # an adapter has no config.json of its own, or one of the model that it is for
-    for file, what in _ADVICE.items():
-        other = file in folder.files and (file == "adapter_config.json" or CONFIG not in folder.files)
-        ensure(not other, folder.name, f"is a folder with {file}: {what}.")
+    ensure(
+        "adapter_config.json" not in folder.files,
+        folder.name,
+        "is a folder with adapter_config.json: an adapter without its model. Merge the two (merge_and_unload "
+        "in peft), and save the result with save_pretrained.",
+    )
     if MODULES in folder.files:
         return Sentences
     config = folder.json(CONFIG)
@@ -203,21 +205,11 @@ def kind_of(folder: Folder) -> Any:
         return Timm
     if "model_type" in config or "architectures" in config:
         return Checkpoint
-    files = sorted(folder.files)
-    models = [file for file in files if file.lower().endswith((".onnx", ".npz", ".skops"))]
-    pickled = [file for file in files if file.lower().endswith(PICKLES)]
-    holds = shorten(map(repr, models or pickled or files), 3) or "nothing"
-    what = (
-        f"A model folder has a {CONFIG} (of transformers or timm) or a {MODULES} (of sentence-transformers)."
-    )
-    if models:
-        what = "Give the file itself."
-    elif pickled:
-        what = (
-            "A pickle can run any code when it is opened. Export the model to ONNX, or save it as "
-            f"safetensors with its {CONFIG}."
-        )
-    raise TeacherError(folder.name, f"is a folder that holds {holds}. {what}")
+    for endings, advice in _ADVICE.items():
+        found = sorted(file for file in folder.files if file.lower().endswith(endings))
+        holds = shorten(map(repr, found), 3)
+        ensure(not found, folder.name, f"is a folder that holds {holds}. {advice}")
+    raise TeacherError(folder.name, f"is a folder that holds nothing. {_ADVICE['',]}")
 
 
 def hub_advice(source: str | os.PathLike[str]) -> str:
@@ -270,32 +262,22 @@ class Folder:
         for file in sorted(self.files):
             name = file.rpartition("/")[2]
             # by pattern: libraries also read files of older names, such as sentence_roberta_config.json
-            waiting = [self.json(file)] if name == MODULES or re.search(r"config.*\.json$", name) else []
-            while waiting:
-                entry = waiting.pop()
-                if isinstance(entry, list):
-                    waiting += entry
-                elif isinstance(entry, dict):
-                    waiting += entry.values()
-                    for key, value in entry.items():
-                        self._check_setting(file, key, value)
-
-    def _check_setting(self, file: str, key: str, value: Any) -> None:
-        arguments = key.endswith(_ARGUMENTS) and file.rpartition("/")[2].startswith("sentence_")
-        kernel = key.endswith("_implementation") and value not in _IMPLEMENTATIONS
-        if key in _CODE and value:
-            problem = (
-                f"asks for code of its own ({key}), which is never run. If the library knows this kind of "
-                f"model by itself, remove {key} from the file; otherwise export the model to ONNX and give "
-                "the .onnx file."
-            )
-        elif kernel or ((key in _ELSEWHERE or arguments) and value):
-            problem = (
-                f"sets {key} to {shown(value)}, which may be outside the folder. Remove it from the file."
-            )
-        else:
-            return
-        raise UnsafeFileError(f"{file} of {self.name!r} {problem}")
+            if name != MODULES and not re.search(r"config.*\.json$", name):
+                continue
+            for key, value in _entries(self.json(file)):
+                arguments = key.endswith(_ARGUMENTS) and name.startswith("sentence_")
+                kernel = key.endswith("_implementation") and value not in _IMPLEMENTATIONS
+                if key in _CODE and value:
+                    raise UnsafeFileError(
+                        f"{file} of {self.name!r} asks for code of its own ({key}), which is never run. If "
+                        f"the library knows this kind of model by itself, remove {key} from the file; "
+                        "otherwise export the model to ONNX and give the .onnx file."
+                    )
+                if kernel or ((key in _ELSEWHERE or arguments) and value):
+                    raise UnsafeFileError(
+                        f"{file} of {self.name!r} sets {key} to {shown(value)}, which may be outside the "
+                        "folder. Remove it from the file."
+                    )
 
     def weight_files(self, within: str = "") -> tuple[str, ...]:
         """Return the safetensors files with the weights: one, or the shards that an index names.
@@ -311,17 +293,15 @@ class Folder:
         found = sorted({within + shard for shard in shards.values()})
         missing = [file for file in found or [within + _WEIGHTS] if file not in self.files]
         pickled = sorted(file for file in self.files if file.lower().endswith(PICKLES))
-        ensure(
-            not (missing and pickled),
-            self.name,
-            f"has its weights only in {shorten(map(repr, pickled), 3)}: a pickle, which can run any code "
-            "when it is opened. Only safetensors are read. Fetch the safetensors of this model; or, if you "
-            "trust its source, load it once with transformers and call save_pretrained(NEW_FOLDER), which "
-            "writes them.",
-        )
-        ensure(
-            not missing, self.name, f"has no weights: {shorten(missing)} is missing. Fetch the folder again."
-        )
+        problem = f"has no weights: {shorten(missing)} is missing. Fetch the folder again."
+        if pickled:
+            problem = (
+                f"has its weights only in {shorten(map(repr, pickled), 3)}: a pickle, which can run any code "
+                "when it is opened. Only safetensors are read. Fetch the safetensors of this model; or, if "
+                "you trust its source, load it once with transformers and call "
+                "save_pretrained(NEW_FOLDER), which writes them."
+            )
+        ensure(not missing, self.name, problem)
         return tuple(found)
 
     def check_tokenizer(self, within: str = "") -> None:
@@ -339,11 +319,11 @@ class Folder:
         known = known if self.card is None else self.card.classes
         what = f"a folder with {columns} columns"
         found = own_or_given(known, given, self.name, binding=False, what=what)
-        counts = f"has {columns} columns and {len(found)} classes ({shorten(found, 5)})"
         ensure(
             len(found) == columns,
             self.name,
-            f"{counts}. Give {{remedy}} one name per column.",
+            f"has {columns} columns and {len(found)} classes ({shorten(found, 5)}). Give {{remedy}} one name "
+            "per column.",
             remedy="classes",
         )
         return found
@@ -351,19 +331,19 @@ class Folder:
     @contextmanager
     def loaded_by(self, library: str, extra: str) -> Iterator[Any]:
         """Import a library, and word whatever it raises while it loads the folder."""
-        try:
-            with foreign(self.name, f"cannot be loaded by {library}"):
-                yield require(library, extra=extra, purpose="A model folder")
-        except TeacherError as error:
-            if "torchvision" not in error.problem:
-                raise
-            hint = "Install the torchvision that was built for your torch."
-            raise TeacherError(self.name, f"{error.problem} {hint}") from error
+        with foreign(self.name, f"cannot be loaded by {library}"):
+            yield require(library, extra=extra, purpose="A model folder")
 
-    @cached_property
-    def read(self) -> tuple[str, ...]:
-        """The files that a library may read, of which the fingerprint is made."""
-        return tuple(sorted(file for file in self.files - {FOLDER_CARD} if file.endswith(_READ)))
+
+def _entries(content: Any) -> Iterator[tuple[str, Any]]:
+    """Yield key and value of every entry in what JSON holds, however deep."""
+    waiting = [content]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, dict):
+            yield from found.items()
+            found = list(found.values())
+        waiting += found if isinstance(found, list) else []
 
 
 def list_files(folder: Path, name: str) -> frozenset[str]:

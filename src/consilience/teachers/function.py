@@ -27,8 +27,7 @@ class FunctionOptions(ModelOptions):
 
     n_jobs: int = option(
         count(),
-        "Processes in which to ask a slow function about many rows. Each loads what the function needs; the "
-        "function must be importable.",
+        "Processes in which to ask a slow function about many rows. Each gets a copy of the function.",
         default=1,
     )
 
@@ -71,7 +70,7 @@ class Function(Adapter):
         super().__init__(title, own_or_given(None, classes, title, what="a function"), options)
         self._function, self.n_jobs = function, options.n_jobs
         ensure(
-            self.n_jobs == 1 or self.settled,
+            self.n_jobs == 1 or self.output is not None,
             title,
             "has n_jobs above 1, so no first batch can show what the scores are. Give {remedy}, too.",
             remedy="output",

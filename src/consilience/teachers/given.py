@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from numpy.typing import ArrayLike
 
@@ -47,17 +47,10 @@ def renamed(
     obj = getattr(obj, "teacher_", obj)
     teacher = obj if isinstance(obj, Teacher) else Renamed(obj)
     shown = teacher_name(name, teacher.name)
-    ensure(
-        isinstance(output, str) and output in ("auto", "logits"),
-        shown,
-        "is a teacher already and gives logits; drop {argument}.",
-        argument="output",
-        value=output,
-    )
+    options["output"] = None if output in ("auto", "logits") else output
     for option, value in options.items():
-        ensure(
-            value is None, shown, "is a teacher already; give {argument} where it is made.", argument=option
-        )
+        problem = "is a teacher already and gives logits; give {argument} where it is made, or drop it."
+        ensure(value is None, shown, problem, argument=option)
     if classes is None and shown == teacher.name:
         return teacher
     return Renamed(teacher, shown, own_or_given(teacher.classes, classes, shown))
@@ -153,7 +146,10 @@ def as_teacher(
     >>> teacher.predict_logits([0, 1]).round(2).tolist()
     [[-0.11, -2.3], [-1.61, -0.22]]
     """
-    return _maker(obj, name)(obj, classes, name, output=output, embed=embed, columns=columns)
+    make = _maker(obj)
+    if make is None:
+        raise _no_source(obj, name)
+    return make(obj, classes, name, output=output, embed=embed, columns=columns)
 
 
 def is_source(obj: Any) -> bool:
@@ -164,37 +160,29 @@ def is_source(obj: Any) -> bool:
     >>> is_source("model.onnx"), is_source([[0.9, 0.1]]), is_source(None)
     (True, True, False)
     """
-    return isinstance(obj, str | os.PathLike) or any(test(obj) for test, _ in _OBJECTS)
+    return isinstance(obj, str | os.PathLike) or _maker(obj) is not None
 
 
-def _maker(obj: Any, name: str | None) -> Maker:
+def _maker(obj: Any) -> Maker | None:
+    if not isinstance(obj, str | os.PathLike):
+        return next((maker for test, maker in _OBJECTS if test(obj)), None)
+    if is_address(obj):
+        return Remote
+    folder = os.fspath(obj) and os.path.isdir(obj)
+    return _FILES.get(Path(obj).suffix.lower(), ModelFolder if folder else None)
+
+
+def _no_source(obj: Any, name: str | None) -> TeacherError:
     kind = type(obj).__name__
-    make: Maker | None = None
     problem = (
         f"is a {kind}, which is no classifier. Give a fitted classifier, a torch module, a path, a function "
         "or an array; for a model that only has predict, give its predictions as an array."
     )
     if isinstance(obj, str | os.PathLike):
-        path, text = Path(obj), os.fspath(obj)
-        kind = path.stem or str(obj)
-        make = _FILES.get(path.suffix.lower(), ModelFolder if text and os.path.isdir(path) else None)
-        make = Remote if is_address(obj) else make
+        kind = Path(obj).stem or str(obj)
         endings = f"a teacher's file ends in {', '.join(_FILES)}, or it is a model folder."
-        problem = hub_advice(obj) or f"is given as {text!r}; {endings}"
-    else:
-        make = next((maker for test, maker in _OBJECTS if test(obj)), None)
-    if make is None:
-        raise TeacherError(teacher_name(name, kind), problem)
-    return make
-
-
-@runtime_checkable
-class HasScoredTeachers(Protocol):
-    """An object with ranked teachers that can be given as a list; `consilience.rank.Ranking` is one."""
-
-    def scored_teachers(self) -> Sequence[tuple[str, Any, float]]:
-        """Return name, teacher and score of each teacher that has a score, best first."""
-        ...
+        problem = hub_advice(obj) or f"is given as {os.fspath(obj)!r}; {endings}"
+    return TeacherError(teacher_name(name, kind), problem)
 
 
 class GivenTeachers(NamedTuple):
@@ -222,9 +210,8 @@ def column_kinds(teachers: Sequence[Teacher]) -> dict[Any, str]:
         With a `column_kinds` each.
     """
     found: dict[Any, set[str]] = {}
-    for teacher in teachers:
-        for name, kind in teacher.column_kinds.items():
-            found.setdefault(name, set()).update({kind} - {"unused"})
+    for name, kind in itertools.chain.from_iterable(teacher.column_kinds.items() for teacher in teachers):
+        found.setdefault(name, set()).update({kind} - {"unused"})
     return {name: kinds.pop() for name, kinds in found.items() if len(kinds) == 1}
 
 
@@ -244,7 +231,7 @@ def given_teachers(teachers: Any) -> GivenTeachers:
     >>> given_teachers("birds.onnx").sources
     ['birds.onnx']
     """
-    if isinstance(teachers, HasScoredTeachers):
+    if hasattr(teachers, "scored_teachers"):  # a Ranking
         ranked = teachers.scored_teachers()
         if not ranked:
             raise InvalidInputError("teachers is a Ranking in which no teacher has a score; give others.")

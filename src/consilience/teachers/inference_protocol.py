@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from consilience._words import visible
 from consilience.files.strict_json import (
     Reader,
-    RecordError,
     listing,
     mapping,
     maybe,
     parse_json,
+    reader,
     record,
     text,
     whole,
@@ -43,14 +43,20 @@ DATATYPES: dict[str, str] = {
     "FP64": "float64",
     "BYTES": "text",
 }
+CODES = {name: code for code, name in DATATYPES.items()}
 HEADER = "Inference-Header-Content-Length"
 FLOATS = ("FP16", "FP32", "FP64")
 _MOST_DIMENSIONS = 32  # numpy has no more
-_CODES = {name: code for code, name in DATATYPES.items()}
 
 
 class ProtocolError(Exception):
     """A message that does not follow the protocol."""
+
+
+def expect(right: object, problem: str) -> None:
+    """Raise a `ProtocolError` unless something is right."""
+    if not right:
+        raise ProtocolError(problem)
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,11 @@ class Tensor:
     shape: tuple[int, ...]
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
+    def takes(self, values: NDArray[Any]) -> bool:
+        """Tell whether rows of these values have its shape."""
+        lengths = zip(self.shape[1:], values.shape[1:], strict=False)
+        return values.ndim == len(self.shape) and all(a in (-1, b) for a, b in lengths)
+
 
 @dataclass(frozen=True)
 class Metadata:
@@ -88,16 +99,12 @@ def _anything(value: Any) -> Any:
     return value
 
 
-def _length(value: Any) -> int:
-    if type(value) is not int or value < -1:
-        raise RecordError("a length, or -1 for any", value)
-    return value
-
-
 _FIELDS: dict[str, Reader] = {
     "name": text(),
     "datatype": text(10, like="|".join(DATATYPES), says="a datatype of the protocol"),
-    "shape": listing(_length, _MOST_DIMENSIONS),
+    "shape": listing(
+        reader("a length, or -1 for any", lambda value: type(value) is int and value >= -1), _MOST_DIMENSIONS
+    ),
     "parameters": maybe(mapping(_anything)),
 }
 _DESCRIPTION = record(_FIELDS, needs=("name", "datatype", "shape"), others=True)
@@ -106,6 +113,8 @@ _VALUES = record(
     needs=("name", "datatype", "shape"),
     others=True,
 )
+_OUTPUT = record({key: _FIELDS[key] for key in ("name", "parameters")}, needs=["name"], others=True)
+_WANTED = record({"outputs": maybe(listing(_OUTPUT, 100))}, others=True)
 
 
 def _tensor(value: Any) -> Tensor:
@@ -124,12 +133,12 @@ _METADATA = record(
     needs=["name"],
     others=True,
 )
-read_object = mapping(_anything, 10**6)
+_OBJECT = mapping(_anything, 10**6)
 
 
 def parse_object(data: bytes) -> Any:
     """Return the JSON object in some bytes."""
-    return read_object(parse_json(data, "The message"))
+    return _OBJECT(parse_json(data, "The message"))
 
 
 def read_metadata(body: bytes) -> Metadata:
@@ -139,10 +148,10 @@ def read_metadata(body: bytes) -> Metadata:
     return Metadata(found["name"], found.get("versions") or (), found.get("platform") or "", *tensors)
 
 
-def expect(right: object, problem: str) -> None:
-    """Raise a `ProtocolError` unless something is right."""
-    if not right:
-        raise ProtocolError(problem)
+def wanted_outputs(content: Mapping[str, Any]) -> dict[str, bool]:
+    """Return the names of the outputs that a request asks for, and whether it wants each as bytes."""
+    asked = _WANTED(content).get("outputs") or ()
+    return {one["name"]: (one.get("parameters") or {}).get("binary_data") is True for one in asked}
 
 
 def datatype_of(values: NDArray[Any]) -> str:
@@ -153,7 +162,7 @@ def datatype_of(values: NDArray[Any]) -> str:
     >>> datatype_of(np.zeros(2, np.float32)), datatype_of(np.array(["a"]))
     ('FP32', 'BYTES')
     """
-    return "BYTES" if values.dtype.kind in "OUST" else _CODES.get(values.dtype.name, "FP64")
+    return "BYTES" if values.dtype.kind in "OUST" else CODES.get(values.dtype.name, "FP64")
 
 
 def encode(
@@ -177,14 +186,10 @@ def encode(
     """
     entries, tail = [], b""
     for name, datatype, values in tensors:
-        entry: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(values.shape)}
-        if binary:
-            data = _bytes_of(values, datatype)
-            entry["parameters"] = {"binary_data_size": len(data)}
-            tail += data
-        else:
-            entry["data"] = values.reshape(-1).tolist()
-        entries.append(entry)
+        data = _bytes_of(values, datatype) if binary else b""
+        how = {"parameters": {"binary_data_size": len(data)}} if binary else {"data": values.ravel().tolist()}
+        entries.append({"name": name, "datatype": datatype, "shape": list(values.shape), **how})
+        tail += data
     try:
         written = json.dumps({**message, side: entries}, separators=(",", ":"), allow_nan=False)
     except ValueError:
@@ -199,9 +204,8 @@ def encode(
 
 def _bytes_of(values: NDArray[Any], datatype: str) -> bytes:
     if datatype != "BYTES":
-        kind = np.dtype(DATATYPES[datatype]).newbyteorder("<")
-        return np.ascontiguousarray(values, dtype=kind).tobytes()
-    cells = [str(cell).encode("utf-8", "surrogatepass") for cell in values.reshape(-1).tolist()]
+        return np.ascontiguousarray(values, np.dtype(DATATYPES[datatype]).newbyteorder("<")).tobytes()
+    cells = [str(cell).encode("utf-8", "surrogatepass") for cell in values.ravel().tolist()]
     return b"".join(len(cell).to_bytes(4, "little") + cell for cell in cells)
 
 
@@ -223,16 +227,13 @@ def decode(body: bytes, header: str | None, side: str) -> tuple[dict[str, Any], 
     found: dict[str, NDArray[Any]] = {}
     read = record({side: listing(_VALUES, 10_000, least=1)}, needs=[side], others=True)
     for entry in read(content)[side]:
-        name, shape, size = entry["name"], entry["shape"], None
-        if "data" not in entry:
-            size = (entry.get("parameters") or {}).get("binary_data_size")
-        if size is None:
+        name, shape = entry["name"], entry["shape"]
+        size = (entry.get("parameters") or {}).get("binary_data_size")
+        if "data" in entry or size is None:
             values = _from_json(entry.get("data"), entry["datatype"], name)
         else:
-            expect(
-                type(size) is int and 0 <= size <= len(rest),
-                "gave a binary tensor that is shorter than it says",
-            )
+            fits = type(size) is int and 0 <= size <= len(rest)
+            expect(fits, "gave a binary tensor that is shorter than it says")
             values, rest = _from_bytes(rest[:size], entry["datatype"]), rest[size:]
         expect(
             values.size == math.prod(shape), f"gave {values.size} values of {name!r} for shape {list(shape)}"
@@ -246,7 +247,7 @@ def decode(body: bytes, header: str | None, side: str) -> tuple[dict[str, Any], 
 def _from_json(data: Any, datatype: str, name: str) -> NDArray[Any]:
     expect(isinstance(data, list), f"gave {name!r} without data")
     try:
-        values = np.array(data, dtype=object if datatype == "BYTES" else None).reshape(-1)
+        values = np.array(data, dtype=object if datatype == "BYTES" else None).ravel()
     except ValueError:
         raise ProtocolError(f"gave {name!r} as lists of different lengths") from None
     if datatype == "BYTES":
@@ -259,7 +260,10 @@ def _from_json(data: Any, datatype: str, name: str) -> NDArray[Any]:
     right = values.dtype.kind in {"f": "iuf", "b": "b"}.get(kind.kind, "iu")
     expect(right or not values.size, f"gave {name!r} as {datatype} with cells that are something else")
     with np.errstate(over="ignore", invalid="ignore"):
-        return values.astype(kind)
+        found = values.astype(kind)
+    outside = values[found != values] if kind.kind in "iu" else []
+    expect(not len(outside), f"gave {name!r} as {datatype} with {outside[0:1]}, which it cannot hold")
+    return found
 
 
 def _from_bytes(part: memoryview, datatype: str) -> NDArray[Any]:

@@ -8,6 +8,7 @@ model: it may read no other files than those next to it.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PureWindowsPath
@@ -47,7 +48,7 @@ _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _NAMELESS = "a file without a card, metadata or class labels"
 _EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL
-_MOST_DIGITS = 19
+_WHOLE = re.compile("[0-9]{1,19}")
 
 
 class OnnxOptions(ModelOptions):
@@ -86,11 +87,13 @@ class Onnx(Adapter):
         # links are followed once, here: "next to the model" must mean one folder for us and for onnxruntime
         self._source = source = given.resolve()
         model = self._load(shown)
-        graph = Graph(model)
-        self._found = find_scores(graph, shown, options.output)
-        self.own_classes = find_classes(graph, self._found)  # that the file names; a card may name others
-        own = self.own_classes if card is None else card.classes
-        found = own_or_given(own, classes, shown, binding=False, what=_NAMELESS)
+        with foreign(shown, "has a graph that cannot be read"):  # attributes may have any type
+            graph = Graph(model)
+            self._found = find_scores(graph, shown, options.output)
+            self.own_classes = find_classes(graph, self._found)  # that the file names; a card may name others
+            own = self.own_classes if card is None else card.classes
+            found = own_or_given(own, classes, shown, binding=False, what=_NAMELESS)
+            head = find_features(graph, self._found.output, len(found), source)
         kind = self._found.kind if options.output == "auto" else None
         super().__init__(shown, found, options, output=kind)
         metadata = {entry.key: entry.value for entry in model.metadata_props}
@@ -101,7 +104,6 @@ class Onnx(Adapter):
             names = columns.names or range(len(columns.kinds))
             self.column_kinds = dict(zip(names, columns.kinds, strict=True))
         self._batch_size, self._device = options.batch_size, options.device
-        head = find_features(graph, self._found.output, len(found), source)
         self._seen = head if options.embed is None else None
         if isinstance(options.embed, str):
             self._seen = named_features(graph, options.embed, head, shown)
@@ -147,14 +149,6 @@ class Onnx(Adapter):
 
     def _matrix(self, result: Any) -> NDArray[Any]:
         """Return one run's scores as an array (n, k)."""
-        if isinstance(result, list):
-            keys = self._found.keys or self.classes.tolist()
-            ensure(
-                result and isinstance(result[0], dict) and set(result[0]) == set(keys),
-                self.name,
-                "returned dictionaries whose keys are not its classes.",
-            )
-            return np.array([[row[key] for key in keys] for row in result], dtype=np.float64)
         values = np.asarray(result)
         one_margin = self._found.margin and len(self.classes) == 2 and values.shape[1:] == (1,)
         return binary_logits(values) if one_margin else values
@@ -174,8 +168,9 @@ class Onnx(Adapter):
         # what onnxruntime gets is what was checked, even if the file has changed since this was made
         model = self._load(self.name)
         known = {value.name for value in [*model.graph.output, *model.graph.input]}
-        if self._seen is not None and self._seen.tensor not in known:
-            model.graph.output.add().name = self._seen.tensor  # onnxruntime infers its type
+        fetched = {self._found.output, self._seen.tensor if self._seen is not None else self._found.output}
+        for tensor in fetched - known:
+            model.graph.output.add().name = tensor  # onnxruntime infers its type
         options = onnxruntime.SessionOptions()
         # errors only: skl2onnx declares shapes loosely, and each would be a warning on stderr
         options.log_severity_level = 3
@@ -273,54 +268,46 @@ def check_external_data(model: Any, source: Path) -> list[Path]:
         if tensor.data_location != _EXTERNAL and not tensor.external_data:
             continue
         facts = {entry.key: entry.value for entry in tensor.external_data}
-        # if a key occurs twice, this check and onnxruntime might use different entries
-        twice = len(facts) < len(tensor.external_data)
-        problem = "gives a key of its external data twice" if twice else _problem(facts, source)
+        problem = _problem(facts, source)
+        if len(facts) < len(tensor.external_data):  # this check and onnxruntime might use different entries
+            problem = "gives a key of its external data twice"
         if problem:
             raise UnsafeFileError(f"{source.name}: the tensor {tensor.name[:80]!r} {problem}.")
         files.add(source.parent / facts["location"])
     return sorted(files)
 
 
-def tensors(model: Any) -> Iterator[Any]:
-    """Yield every tensor of a model, wherever it is.
+def tensors(message: Any) -> Iterator[Any]:
+    """Yield every tensor of a model, or of a part of it, wherever it is.
 
     Walks all messages rather than a list of known places (initializers, sparse ones, attributes, subgraphs,
     functions, training graphs), so that places added to the format later are covered, too.
     """
-    kind = require("onnx", extra="onnx", purpose=PURPOSE).TensorProto
-    waiting = [model]
-    while waiting:
-        message = waiting.pop()
-        if isinstance(message, kind):
-            yield message
-            continue
-        for descriptor, value in message.ListFields():
-            if descriptor.message_type is not None:
-                waiting.extend([value] if hasattr(value, "ListFields") else value)
+    if message.DESCRIPTOR.full_name == "onnx.TensorProto":
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in [value] if hasattr(value, "ListFields") else value:
+                yield from tensors(part)
 
 
 def _problem(facts: dict[str, str], source: Path) -> str:
     """Say why data are not in a regular file next to the model; an empty text where they are."""
     location = facts.get("location", "")
+    kept = f"keeps its data in {location!r}"
     # Windows' rules on every system: they know both separators, and drives
     if PureWindowsPath(location).name != location or location in ("", "..") or "\0" in location:
-        return (
-            f"keeps its data in {location!r}. External data must be a file in the model's own folder, named "
-            "without any path"
-        )
+        return f"{kept}. External data must be a file in the model's own folder, named without any path"
     try:
         status = (source.parent / location).lstat()
     except OSError as error:
-        reason = f"cannot be read: {error.strerror}. Put the file next to the model"
-        return f"keeps its data in {location!r}, which {reason}"
+        return f"{kept}, which cannot be read: {error.strerror}. Put the file next to the model"
     if not stat.S_ISREG(status.st_mode):
-        reason = "is a link, a folder or a device. Put the file itself next to the model"
-        return f"keeps its data in {location!r}, which {reason}"
-    for key in ("offset", "length"):  # isdigit alone takes other scripts' digits; a limit keeps int() quick
-        text = facts.setdefault(key, "0")
-        if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
-            return f"has {key} {text[:40]!r}, which is no whole number"
+        return f"{kept}, which is a link, a folder or a device. Put the file itself next to the model"
+    for key in ("offset", "length"):
+        if not _WHOLE.fullmatch(facts.setdefault(key, "0")):
+            return f"has {key} {facts[key][:40]!r}, which is no whole number"
     end = int(facts["offset"]) + int(facts["length"])  # without a length, onnxruntime looks at the shape
     beyond = f"wants the bytes {facts['offset']} to {end} of {location!r}, which has {status.st_size}"
     return beyond if end > status.st_size else ""

@@ -34,7 +34,7 @@ _KEEPING = _PASSING | {
     *("Clip", "Exp", "Log", "LogSoftmax", "Normalizer", "ReduceMax", "ReduceMean", "ReduceSum", "Relu"),
     *("Sigmoid", "Softmax", "Concat"),
 }
-_LABELS = {"classlabels_strings": "strings", "classlabels_int64s": "ints", "classlabels_ints": "ints"}
+_LABELS = ("classlabels_strings", "classlabels_int64s", "classlabels_ints")
 # a Sigmoid per class does not sum to one: read as probabilities, it raises the error that explains it
 _KINDS: dict[str, Kind] = {
     "Softmax": "probabilities",
@@ -51,20 +51,19 @@ class Scores:
     Attributes
     ----------
     output : str
-        Name of the graph's output.
+        The tensor that holds them: an output of the graph, or what a ZipMap makes an output of.
     kind : {"logits", "probabilities"} or None
         What they are, where the graph leaves no doubt.
     margin : bool
         Whether a binary classifier's one margin was picked out.
-    keys : list or None
-        The keys of a ZipMap, in the order of its tensor's columns, when the output is a sequence of
-        dictionaries.
+    keys : list
+        The keys of the ZipMap, in the order of the tensor's columns.
     """
 
     output: str
     kind: Kind | None
     margin: bool
-    keys: list[Any] | None
+    keys: list[Any]
 
 
 @dataclass(frozen=True)
@@ -91,9 +90,8 @@ class Graph:
         self.producers = {output: node for node in model.graph.node for output in node.output if output}
         self.constants = {tensor.name: tensor for tensor in model.graph.initializer}
         for node in model.graph.node:
-            value = attribute(node, "value") if node.op_type == "Constant" and node.output else None
-            if value is not None and value.HasField("t"):
-                self.constants[node.output[0]] = value.t
+            if node.op_type == "Constant" and node.output and setting(node, "value"):
+                self.constants[node.output[0]] = setting(node, "value")
 
     def walk(self, tensor: str) -> list[Any]:
         """Return the nodes behind a tensor, last first: each makes the first computed input of the next."""
@@ -116,7 +114,7 @@ class Graph:
         for node in self.walk(tensor):
             if node.op_type == "ArrayFeatureExtractor" and node.input[0] not in self.constants:
                 picked = True
-            elif node.op_type not in _PASSING and getattr(attribute(node, "norm"), "s", b"") != b"L1":
+            elif node.op_type not in _PASSING and setting(node, "norm") != b"L1":
                 return node, picked
         return None, picked
 
@@ -140,9 +138,11 @@ class Graph:
         return None if values is None or values.dtype.kind in "OUSM" else values.astype(np.float64)
 
 
-def attribute(node: Any, name: str) -> Any:
-    """Return a node's attribute of some name, or None."""
-    return next((found for found in node.attribute if found.name == name), None)
+def setting(node: Any, name: str, otherwise: Any = None) -> Any:
+    """Return the value of a node's attribute, or `otherwise` where it has none of this name."""
+    helper = require("onnx.helper", extra="onnx", purpose="An ONNX teacher")
+    found = next((one for one in node.attribute if one.name == name), None)
+    return otherwise if found is None else helper.get_attribute_value(found)
 
 
 def find_scores(graph: Graph, name: str, wanted: str = "auto") -> Scores:
@@ -156,7 +156,7 @@ def find_scores(graph: Graph, name: str, wanted: str = "auto") -> Scores:
     ]
     output = found[choose_output([one.name for one in found], dims, wanted)]
     maker = graph.producers.get(output.name)
-    zipped = output.type.HasField("sequence_type") and maker is not None and maker.op_type == "ZipMap"
+    zipmap = maker if maker is not None and maker.op_type == "ZipMap" else None
     node, picked = graph.origin(output.name)
     kind = None if node is None else _kind(graph, node)
     # onnxruntime's columns of such a model contradict its own label: column 0 is the second class's margin
@@ -169,25 +169,25 @@ def find_scores(graph: Graph, name: str, wanted: str = "auto") -> Scores:
     )
     if kind is None and "logit" in output.name.lower():
         kind = "logits"  # but "probabilities" proves nothing: skl2onnx calls the margins of an SVC so, too
-    return Scores(output.name, kind, picked and kind == "logits", _labels(maker) or None if zipped else None)
+    # the matrix itself: a dictionary for each row would cost more than the model
+    tensor = output.name if zipmap is None else zipmap.input[0]
+    return Scores(tensor, kind, picked and kind == "logits", _labels(zipmap))
 
 
 def _kind(graph: Graph, node: Any) -> Kind | None:
     """Tell what a node's output is, where its operator leaves no doubt."""
     if node.op_type == "Add":
         before = graph.producers.get(graph.computed(node))
-        biased = (
-            before is not None and before.op_type == "MatMul" and len(graph.constants.keys() & node.input)
-        )
+        biased = before is not None and before.op_type == "MatMul" and graph.constants.keys() & node.input
         return "logits" if biased else None
     if node.op_type not in _CLASSIFIERS:
         return _KINDS.get(node.op_type)
-    transform = getattr(attribute(node, "post_transform"), "s", b"NONE")
+    transform = setting(node, "post_transform", b"NONE")
     if transform in (b"SOFTMAX", b"SOFTMAX_ZERO", b"LOGISTIC"):
         return "probabilities"
     if transform != b"NONE" or node.op_type == "TreeEnsembleClassifier":
         return None  # a forest's leaves hold probabilities, a boosted ensemble's hold logits
-    return "logits" if attribute(node, "prob_a") is None else "probabilities"
+    return "probabilities" if setting(node, "prob_a") else "logits"
 
 
 def find_classes(graph: Graph, scores: Scores) -> list[Any] | None:
@@ -217,11 +217,8 @@ def _classes_of(graph: Graph, node: Any) -> list[Any]:
 
 def _labels(node: Any) -> list[Any]:
     """Return the classes that a classifier or a ZipMap lists."""
-    listed = {found.name: found for found in (node.attribute if node is not None else ())}
-    for name, kind in _LABELS.items():
-        if name in listed and getattr(listed[name], kind):
-            return _texts(getattr(listed[name], kind))
-    return []
+    listed = () if node is None else (setting(node, name) for name in _LABELS)
+    return next((_texts(found) for found in listed if found), [])
 
 
 def _texts(values: Iterable[Any]) -> list[Any]:
@@ -300,17 +297,15 @@ def find_features(graph: Graph, scores: str, n_classes: int, source: Path) -> Fe
 def _weights(graph: Graph, node: Any, source: Path) -> NDArray[np.float64] | None:
     """Return the weights (outputs, d) of a linear node, or None if it is not linear with constant weights."""
     if node.op_type == "LinearClassifier":
-        given, intercepts = attribute(node, "coefficients"), attribute(node, "intercepts")
-        count = 0 if given is None or intercepts is None else len(intercepts.floats)
-        fits = count and len(given.floats) % count == 0
-        return np.asarray(given.floats, dtype=np.float64).reshape(count, -1) if fits else None
-    if node.op_type not in ("Gemm", "MatMul") or len(node.input) < 2 or _flag(node, "transA"):
+        given, count = np.array(setting(node, "coefficients", [])), len(setting(node, "intercepts", []))
+        return given.reshape(count, -1) if count and len(given) % count == 0 else None
+    if node.op_type not in ("Gemm", "MatMul") or len(node.input) < 2 or setting(node, "transA"):
         return None
     values = graph.numbers(node.input[1], source.parent)
     if values is None or values.ndim != 2:
         return None
-    scale = getattr(attribute(node, "alpha"), "f", 1.0) if node.op_type == "Gemm" else 1.0
-    return (values if _flag(node, "transB") else values.T) * scale
+    scale = float(setting(node, "alpha", 1.0))
+    return (values if setting(node, "transB") else values.T) * scale
 
 
 def _per_class(
@@ -359,7 +354,3 @@ def named_features(graph: Graph, tensor: str, found: Features | None, name: str)
     advice = "Give {remedy} the name of a tensor, or a function of X."
     check_known(name, tensor, known, "tensor", advice)
     return Features(tensor, found.weights if found is not None and found.tensor == tensor else None)
-
-
-def _flag(node: Any, name: str) -> bool:
-    return bool(getattr(attribute(node, name), "i", 0))

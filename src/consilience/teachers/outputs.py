@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from asyncio import CancelledError
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -116,82 +116,70 @@ class ScoreReader:
     def read(self, raw: Any, n_rows: int) -> NDArray[np.float64]:
         """Return logits (n, k), float64; each row finite or all NaN."""
         scores = as_numbers(raw, self.name)
-        if scores.shape != (n_rows, self.n_classes):
-            raise self._wrong_shape(scores.shape, n_rows)
-        answered = np.flatnonzero(~np.isnan(scores).all(axis=1))
-        if len(answered) == len(scores):
-            return self._logits(scores, answered)
-        logits = np.full(scores.shape, np.nan)
-        logits[answered] = self._logits(scores[answered], answered)
+        self.check_shape(scores.shape, n_rows)
+        with in_the_name_of(self.name):
+            check_block(scores, "its scores")
+        output = self._kind(scores) if self.output == "auto" else self.output
+        logits = -scores if output == "costs" else scores
+        if output == "probabilities":
+            logits = self._from_probabilities(scores)
+        self.output = output  # not before: scores that are refused decide nothing
         return logits
 
-    def decide(self, low: float, high: float) -> None:
-        """Decide what the scores are by their least and their largest, for scores that are read in parts."""
-        self.output = self._kind(low, high)
+    def settle(self, parts: Iterable[NDArray[Any]]) -> None:
+        """Decide what scores are that are read in parts, by all of them."""
+        kinds = {self._kind(part) for part in parts}
+        self.output = "logits" if "logits" in kinds else max(kinds, default="auto")
 
-    def _kind(self, low: float, high: float) -> Output:
+    def _kind(self, scores: NDArray[Any]) -> Output:
+        low = np.fmin.reduce(scores, axis=None, initial=np.inf)
+        high = np.fmax.reduce(scores, axis=None, initial=-np.inf)
+        if low > high:  # nothing but abstentions
+            return "auto"
         return "probabilities" if low >= -NEGATIVE_SLACK and high <= 1 + self.tolerance else "logits"
 
-    def _wrong_shape(self, shape: tuple[int, ...], n_rows: int) -> TeacherError:
-        k, expected = self.n_classes, f"expected ({n_rows}, {self.n_classes})"
-        problem = f"returned an array of shape {shape}; {expected}: a row per sample and a column per class."
+    def check_shape(self, shape: tuple[int, ...], n_rows: int) -> None:
+        """Raise unless scores have a row per row and a column per class."""
+        k = self.n_classes
+        if shape == (n_rows, k):
+            return
         if shape == (n_rows,) and k == 2:
             problem = (
                 "returned one number per row for 2 classes. Return both columns: np.column_stack([1 - p, p]) "
                 "for the probability p of the second class, np.column_stack([0 * d, d]) for its logit d."
             )
-        elif len(shape) == 2 and shape[0] != n_rows:
+        elif len(shape) != 2:
+            expected = f"expected ({n_rows}, {k}): a row per sample and a column per class."
+            problem = f"returned an array of shape {shape}; {expected}"
+        elif shape[0] != n_rows:
             problem = (
                 f"returned {shape[0]} rows for {n_rows} rows of X. It is asked about some at a time; "
                 "outputs of all rows are given as an array."
             )
-        elif len(shape) == 2:
+        else:
             columns = f"{counted(shape[1], 'column')} for {counted(k, 'class')}"
             problem = f"returned {columns}. Give {{remedy}} one name per column."
-        return TeacherError(self.name, problem, remedy="classes")
+        raise TeacherError(self.name, problem, remedy="classes")
 
-    def _logits(self, scores: NDArray[np.float64], rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Return scores as logits, checked; `rows` are their places in the batch."""
-        if not len(scores):
-            return scores
-        advice = "Give finite numbers, or NaN in the whole row to abstain."
-        self._refuse(~np.isfinite(scores), rows, scores, "gave {} in row", advice)
-        found = self.output if self.output != "auto" else self._kind(float(scores.min()), float(scores.max()))
-        logits = -scores if found == "costs" else scores
-        if found == "probabilities":
-            logits = self._from_probabilities(scores, rows)
-        self.output = found
-        return logits
-
-    def _from_probabilities(self, proba: NDArray[np.float64], rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        advice, remedy = "Pass {remedy} if these are logits.", ("output", "logits")
-        outside = (proba < -NEGATIVE_SLACK) | (proba > 1 + self.tolerance)
-        self._refuse(outside, rows, proba, "gave the probability {} in row", advice, remedy)
+    def _from_probabilities(self, proba: NDArray[np.float64]) -> NDArray[np.float64]:
         sums = proba.sum(axis=1, keepdims=True)
-        wrong = np.abs(sums - 1) > self.tolerance
-        self._refuse(wrong, rows, sums, "gave probabilities that sum to {} in row", advice, remedy)
+        outside = (proba < -NEGATIVE_SLACK) | (proba > 1 + self.tolerance)
+        unequal = np.abs(sums - 1) > self.tolerance
+        for values, wrong, what in (
+            (proba, outside, "the probability"),
+            (sums, unequal, "probabilities that sum to"),
+        ):
+            rows = np.flatnonzero(wrong.any(axis=1))
+            if len(rows):
+                raise TeacherError(
+                    self.name,
+                    f"gave {what} {values[wrong][0]:.4g} in row {{row}} ({counted(len(rows), 'such row')}). "
+                    "Pass {remedy} if these are logits.",
+                    row=rows[0],
+                    remedy=("output", "logits"),
+                )
         logits: NDArray[np.float64] = np.maximum(proba / sums, self.floor)
         return np.log(logits, out=logits)
-
-    def _refuse(
-        self,
-        wrong: NDArray[np.bool_],
-        rows: NDArray[np.intp],
-        values: NDArray[np.float64],
-        what: str,
-        advice: str,
-        remedy: tuple[str, object] | None = None,
-    ) -> None:
-        """Raise if some entries are wrong, in the words `what` about the first of them."""
-        lines = np.flatnonzero(wrong.any(axis=1))
-        if len(lines):
-            first = f"{values[lines[0]][wrong[lines[0]]][0]:.4g}"
-            raise TeacherError(
-                self.name,
-                f"{what.format(first)} {{row}} ({counted(len(lines), 'such row')}). {advice}",
-                row=rows[lines[0]],
-                remedy=remedy,
-            )
 
 
 def choose_output(names: Sequence[str], dims: Sequence[int | None], wanted: str = "auto") -> int:
@@ -217,17 +205,27 @@ def choose_output(names: Sequence[str], dims: Sequence[int | None], wanted: str 
     return [*known, *matrices, 0][0]
 
 
-def as_numbers(raw: Any, name: str, columns: str = "a column per class") -> NDArray[np.float64]:
-    """Return an array, tensor, data frame, sparse matrix or list as float64, without a needless copy."""
-    return _numbers(raw, name, columns).astype(np.float64, copy=False)
+def as_numbers(
+    raw: Any, name: str, columns: str = "a column per class", *, single: bool = False
+) -> NDArray[Any]:
+    """Return an array, tensor, data frame, sparse matrix or list as float64, without a needless copy.
 
-
-def _numbers(raw: Any, name: str, columns: str) -> NDArray[Any]:
+    Parameters
+    ----------
+    raw : object
+    name : str
+        The teacher's, for messages.
+    columns : str
+        What it has a column for.
+    single : bool
+        Whether single precision is kept.
+    """
     try:
         values = plain_array(raw)
         if raw is None or values.dtype.kind not in "fiubO":
             raise TypeError
-        return values.astype(np.float64) if values.dtype.kind == "O" else values
+        small = single and values.dtype.kind == "f" and values.dtype.itemsize <= 4
+        return values.astype(np.float32 if small else np.float64, copy=False)
     except Exception:  # numpy and torch raise various errors for what is not an array of numbers
         what = f"{raw.dtype} entries" if isinstance(raw, np.ndarray) else f"a {type(raw).__name__}"
         raise TeacherError(
@@ -297,9 +295,7 @@ def read_features(raw: Any, rows: int, name: str) -> NDArray[Any]:
 
     Maps (n, c, h, w) are averaged over the places of each channel, and sequences (n, t, d) over their steps.
     """
-    values: NDArray[Any] = pool(_numbers(raw, name, "a column per feature"))
-    small = values.dtype.kind == "f" and values.dtype.itemsize <= 4
-    values = values.astype(np.float32 if small else np.float64, copy=False)
+    values: NDArray[Any] = pool(as_numbers(raw, name, "a column per feature", single=True))
     if values.ndim != 2 or len(values) != rows or (rows and values.shape[1] == 0):
         raise TeacherError(
             name,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,9 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from consilience._optional import require
 from consilience._validation import n_rows
 from consilience._words import shorten
-from consilience.exceptions import ConsilienceWarning, TeacherError, warn
-from consilience.files.arrays import ArrayFileError, NpyFile, open_npy, open_npz
-from consilience.files.card import Card, data_hash, rows_sha256
+from consilience.exceptions import ConsilienceWarning, warn
+from consilience.files.arrays import NpyFile, open_npy, open_npz
+from consilience.files.card import Card
+from consilience.files.made import data_hash, rows_sha256
 from consilience.labels import read_labels
 from consilience.options import number, option, takes
 from consilience.teachers.base import (
@@ -59,13 +59,14 @@ class _RowOutputs(Adapter):
 
     batched = False
     _gives_costs = True
+    _features: NDArray[Any] | None = None
+    _weights: NDArray[Any] | None = None
 
     def _keep(self, stored: Stored, values: NDArray[Any] | NpyFile, embed: Any) -> None:
         """Remember the values, scores (n, k) or codes (n,), and what is stored with them."""
         self._table, self._rows_sha256 = values, data_hash(stored.card)  # of the rows that the card names
         if stored.file is not None:
             self._take_card(stored.file, stored.card)
-        self._features, self._weights = None, None
         given = stored.arrays.get("embeddings") if embed is None else embed
         if given is None or callable(given):
             return
@@ -78,13 +79,13 @@ class _RowOutputs(Adapter):
         )
         self._embed, self._features = None, read_features(given, len(values), self.name)
         if embed is None and "class_weights" in stored.arrays:
-            weights = self._weights = stored.arrays["class_weights"]
+            self._weights = stored.arrays["class_weights"]
             expected = len(self.classes), self._features.shape[1]
             ensure(
-                weights.shape == expected,
+                self._weights.shape == expected,
                 self.name,
-                f"has class_weights of shape {weights.shape}; expected {expected}: a row per class and a "
-                "column per feature.",
+                f"has class_weights of shape {self._weights.shape}; expected {expected}: a row per class and "
+                "a column per feature.",
             )
 
     def _look(self, X: Any, features: bool) -> tuple[Any, Any]:
@@ -92,16 +93,12 @@ class _RowOutputs(Adapter):
         return super()._look(X, features)
 
     def _run(self, X: Any, rows: int, features: bool) -> tuple[Any, Any]:
-        return self._scores(), self._features
-
-    def _scores(self) -> Any:
-        """Return the scores (n, k) of all rows."""
-        return self._cut(slice(0, len(self._table)))
+        return self._cut(slice(0, rows)), self._features
 
     def _cut(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
         if isinstance(self._table, np.ndarray):
             return self._table[rows]
-        with _reading(self.name):
+        with in_the_name_of(self.name):
             if isinstance(rows, slice):
                 return self._table.part(rows.start, rows.stop)
             return self._table.read()[rows]
@@ -183,14 +180,10 @@ class Precomputed(_RowOutputs):
 
     def part(self, rows: slice | NDArray[np.intp]) -> Teacher:
         """Return a teacher of some rows. All rows decide whether they are probabilities, as in memory."""
-        n = 0 if self.settled else len(self._table)
-        low, high = np.inf, -np.inf
-        for start in range(0, n, _PART_ROWS):
-            values = self._cut(slice(start, min(start + _PART_ROWS, n))).astype(np.float64)
-            low = float(np.fmin.reduce(values, axis=None, initial=low))
-            high = float(np.fmax.reduce(values, axis=None, initial=high))
-        if low <= high:  # else all rows are abstentions
-            self._reader.decide(low, high)
+        if self.output is None:
+            n = len(self._table)
+            parts = (slice(start, min(start + _PART_ROWS, n)) for start in range(0, n, _PART_ROWS))
+            self._reader.settle(map(self._cut, parts))
         return super().part(rows)
 
 
@@ -223,14 +216,6 @@ class HardLabels(_RowOutputs):
         options.output = "labels" if options.output == "auto" else options.output
         stored = read_stored(labels, name, options)
         values = np.asarray(stored.values.read() if isinstance(stored.values, NpyFile) else stored.values)
-        for row, label in enumerate(values if values.dtype.kind == "O" and values.ndim == 1 else ()):
-            plain = label is None or isinstance(label, str | int | float | np.generic)
-            ensure(
-                plain or type(label).__name__ in ("NAType", "NaTType"),
-                stored.name,
-                f"has a {type(label).__name__} in row {row}, which is no hard label. Give the name of a "
-                "class, or None; a row of scores has a number per class.",
-            )
         own = stored.arrays.get("classes") if classes is None else classes
         given = None if own is None else class_array(own, stored.name)
         hint = (
@@ -239,17 +224,17 @@ class HardLabels(_RowOutputs):
         with in_the_name_of(stored.name, hint=hint):
             least, where = 0 if given is not None else 1, "its array of hard labels"
             found, codes = read_labels(values, where=where, classes=given, at_least=least)
-        super().__init__(stored.name, found, options, output="logits")
+        options.output = "logits"
+        super().__init__(stored.name, found, options)
         self._smoothing = options.label_smoothing
         self._keep(stored, codes, options.embed)
 
-    def _scores(self) -> Any:
+    def _run(self, X: Any, rows: int, features: bool) -> tuple[Any, Any]:
         codes, k, s = np.asarray(self._table), len(self.classes), self._smoothing
-        logits = np.full((len(codes), k), np.log(s / k))
-        present = np.flatnonzero(codes >= 0)
-        logits[present, codes[present]] = np.log((1 - s) + s / k)
+        logits = np.full((rows, k), np.log(s / k))
+        logits[np.arange(rows), codes] = np.log((1 - s) + s / k)
         logits[codes < 0] = np.nan
-        return logits
+        return logits, self._features
 
 
 def is_array(obj: Any) -> bool:
@@ -279,7 +264,7 @@ def read_stored(source: Any, name: str | None, options: TeacherOptions) -> Store
     if isinstance(source, str | os.PathLike):
         path, shown, card = open_source(source, name, options)
         readers = {".npz": _read_npz, ".parquet": _read_parquet}
-        with _reading(shown):
+        with in_the_name_of(shown):
             arrays = readers.get(path.suffix.lower(), _read_npy)(path, shown, options.output)
     else:
         shown = teacher_name(name, "array")
@@ -299,10 +284,8 @@ def read_stored(source: Any, name: str | None, options: TeacherOptions) -> Store
 
 def _as_array(obj: Any) -> NDArray[Any]:
     """Return scores or hard labels as an array, None where a label is missing."""
-    if hasattr(obj, "to_numpy") and len(obj.shape) == 1:
-        # pandas has several marks for a missing label, and None stands for all of them; polars has one
-        plain = obj.to_numpy(dtype=object, na_value=None) if hasattr(obj, "iloc") else obj.to_list()
-        return np.asarray(plain, dtype=object)
+    if hasattr(obj, "to_list") and len(obj.shape) == 1:
+        obj = obj.to_list()  # as an array, whole numbers beside a missing one would be rounded
     values = plain_array(obj)
     if values.ndim == 1 and isinstance(obj, list | tuple):
         values = np.empty(len(obj), dtype=object)  # an array of numbers and names would change some of them
@@ -318,17 +301,13 @@ def _read_npy(path: Path, name: str, output: Output) -> dict[str, Any]:
 
 def _read_npz(path: Path, name: str, output: Output) -> dict[str, Any]:
     with open_npz(path) as archive:
-        found = [key for key in _KINDS if key in archive.names]
-        chosen = [key for key in found if _KINDS[key] == output or output == "auto"]
-        if len(found) == 1 and not chosen:
-            raise TeacherError(
-                name, f"has {found[0]} in {path.name}, not {output}. Drop {{argument}}.", argument="output"
-            )
+        chosen = [key for key in _KINDS if key in archive.names and output in ("auto", _KINDS[key])]
+        expected = f"one of {', '.join(_KINDS)}" if output == "auto" else output
         ensure(
             len(chosen) == 1,
             name,
-            f"has {shorten(archive.names) or 'nothing'} in {path.name}; expected one of "
-            f"{', '.join(_KINDS)}. With several, choose one with {{remedy}}.",
+            f"has {shorten(archive.names) or 'nothing'} in {path.name}; expected {expected}. With "
+            "several, choose one with {remedy}.",
             remedy="output",
         )
         wanted = (*chosen, "classes", "embeddings", "class_weights")
@@ -343,7 +322,7 @@ def _read_npz(path: Path, name: str, output: Output) -> dict[str, Any]:
 
 def _read_parquet(path: Path, name: str, output: Output) -> dict[str, Any]:
     parquet = require("pyarrow.parquet", extra="tables", purpose="Reading parquet")
-    with foreign(name, f"cannot be read from {path}"):
+    with foreign(name, f"cannot be used: {path} cannot be read"):
         # not read_table: that takes folders too, and adds columns for "key=value" in the path
         with parquet.ParquetFile(path) as file:
             table = file.read()
@@ -356,14 +335,3 @@ def _read_parquet(path: Path, name: str, output: Output) -> dict[str, Any]:
         )
         scores = np.column_stack([table.column(one).to_numpy().astype(np.float64) for one in names])
     return {"auto": scores, "classes": names}
-
-
-@contextmanager
-def _reading(name: str) -> Iterator[None]:
-    """Name the teacher whose file cannot be read."""
-    try:
-        yield
-    except ArrayFileError as error:
-        objects = "Python objects" in error.reason
-        hint = " Save text as fixed-width strings: arrays of objects are pickles." if objects else ""
-        raise TeacherError(name, f"cannot be read from {error.path}: {error.reason}.{hint}") from error

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,9 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.disk import read_bytes
-from consilience.files.preprocess import ImagePreprocess
 from consilience.files.strict_json import parse_json, record, text
 from consilience.options import Check, anything, count, number, option, size, takes
+from consilience.rows.images import ImagePreprocess
 from consilience.teachers.base import (
     Adapter,
     ModelOptions,
@@ -47,11 +46,12 @@ from consilience.teachers.inference_protocol import (
 )
 from consilience.teachers.inputs import Columns, Input, feed, fixed_batch, pad, plain_values
 from consilience.teachers.onnx_graph import parse_names
-from consilience.teachers.outputs import choose_output, ensure, in_the_name_of
+from consilience.teachers.outputs import choose_output, ensure, foreign, in_the_name_of
 from consilience.teachers.remote_http import Answer, Call, Channel
 
 FEWEST_ROWS = 64
 """A batch is not split into requests of fewer rows."""
+_KINDS = ("number", "truth", "time", "duration", "text")  # of a column, as our server says them
 _MOST_BYTES = 2**20  # of an endpoint file
 _URL = text(2000, like="https?://.*", says='an address "https://HOST/v2/models/NAME"')
 _VARIABLE = text(
@@ -59,7 +59,12 @@ _VARIABLE = text(
     says="a variable that begins with CONSILIENCE_, so that no file can send another secret away",
 )
 _SCHEME = re.compile(r"(https?):/{1,2}(?=[^/])", re.IGNORECASE)  # a Path leaves one slash of two
-_PATH = re.compile(r"(?P<prefix>.*/v2)/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/?")
+_ADDRESS = re.compile(
+    r"(?P<server>(?P<scheme>https?)://(?P<user>[^/?#]*@)?"
+    r"(?P<host>\[[\da-f:.]+\]|[^/?#@:\[\]\s]+)(?::(?P<port>\d{1,5}))?(?:/[^?#\s]*)?/v2)"
+    r"/models/(?P<model>[^/?#\s]+)(?:/versions/(?P<version>[^/?#\s]+))?/?",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -98,31 +103,26 @@ def is_address(obj: object) -> bool:
 
 def parse_address(obj: str | os.PathLike[str], name: str | None = None) -> Address:
     """Return the parts of an address, or say what is wrong with it; the message has no host."""
-    try:
-        parts = urlsplit(_SCHEME.sub(lambda found: f"{found[1].lower()}://", os.fspath(obj), count=1))
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        host, parts = None, urlsplit("")
-    found = _PATH.fullmatch(parts.path)
-    shown = name or (found["model"] if found else "endpoint")
+    given = _SCHEME.sub(lambda found: f"{found[1].lower()}://", os.fspath(obj), count=1)
+    found = _ADDRESS.fullmatch(given)
+    if found is None or int(found["port"] or 0) >= 2**16:
+        raise TeacherError(
+            name or "endpoint",
+            "has an address that is none of a model. Give https://HOST/v2/models/NAME, or "
+            "https://HOST/v2/models/NAME/versions/VERSION.",
+        )
     ensure(
-        "@" not in parts.netloc,
-        shown,
+        not found["user"],
+        name or found["model"],
         "has a user or a password in its address. Take it out, and name a variable that holds a bearer "
         "token: Remote(token_env=...).",
     )
-    if not host or found is None or parts.query or parts.fragment:
-        form = "https://HOST/v2/models/NAME"
-        raise TeacherError(
-            shown, f"has an address that is none of a model. Give {form}, or {form}/versions/VERSION."
-        )
     try:
-        loopback = ipaddress.ip_address(host).is_loopback
+        loopback = ipaddress.ip_address(found["host"].strip("[]")).is_loopback
     except ValueError:
-        loopback = host.lower() == "localhost"
-    root, plain = f"{parts.scheme}://{parts.netloc}", parts.scheme == "http" and not loopback
-    url = root + parts.path.rstrip("/")
-    return Address(root + found["prefix"], url, found["model"], found["version"], plain)
+        loopback = found["host"].lower() == "localhost"
+    plain = found["scheme"] == "http" and not loopback
+    return Address(found["server"], given.rstrip("/"), found["model"], found["version"], plain)
 
 
 def address_name(obj: str | os.PathLike[str]) -> str:
@@ -197,26 +197,28 @@ class Remote(Adapter):
         self._channel = Channel(self.name, self._address.url, options)
         with self._told():
             self._binary = "binary_tensor_data" in self._extensions()
-            (answer,) = self._channel.ask([Call(self._address.url)])
-            self._metadata = read_metadata(answer.body)
-            self._output = options.output_name or self._scores_among(self._metadata.outputs, options.output)
+            self._metadata = told = read_metadata(self._channel.ask([])[1])
+            self._output = options.output_name or self._scores_among(told.outputs, options.output)
             own = self._named_classes() if card is None else card.classes
-        inputs, versions = self._metadata.inputs, self._metadata.versions
+            about = told.inputs[0].parameters if len(told.inputs) == 1 else {}
+            images, names = about.get("preprocess"), about.get("feature_names")
+            prepared = ImagePreprocess.from_dict(parse_json(images)) if isinstance(images, str) else None
         self.inputs = tuple(
             Input(one.name, DATATYPES[one.datatype], tuple(None if n < 0 else n for n in one.shape))
-            for one in inputs
+            for one in told.inputs
         )
-        names = inputs[0].parameters.get("feature_names") if len(inputs) == 1 else None
         named = isinstance(names, list) and all(isinstance(name, str) for name in names)
         self._order = Columns(names if named and names else None)
-        if len(inputs) > 1:  # each is a column of a table, whose other columns do not matter
-            self.column_kinds = {one.name: _kind(one) for one in inputs}
+        if len(told.inputs) > 1:  # each is a column of a table, whose other columns do not matter
+            self.column_kinds = {one.name: _kind(one) for one in told.inputs}
             self._order = Columns(list(self.column_kinds), list(self.column_kinds.values()), others=True)
-        self._served_version = self._address.version or (versions[0] if len(versions) == 1 else None)
+        self._served_version = self._address.version or (
+            told.versions[0] if len(told.versions) == 1 else None
+        )
         self.served = self._hash()
         what = "a model whose server has no parameters.classes"
         found = own_or_given(own, classes, self.name, binding=False, what=what)
-        options.preprocess = options.preprocess or self._named_images()
+        options.preprocess = options.preprocess or prepared
         if options.fingerprint is not None:
             options.fingerprint = f"{options.fingerprint} {self.served}"
         logits = options.output == "auto" and "logit" in (self._output or "").lower()
@@ -230,42 +232,39 @@ class Remote(Adapter):
         own = told.get(self._output or "")
         return parse_names(own) if isinstance(own, str) else own if isinstance(own, list) and own else None
 
-    def _named_images(self) -> ImagePreprocess | None:
-        """Return how the only input wants images, if the metadata say so."""
-        inputs = self._metadata.inputs
-        images = inputs[0].parameters.get("preprocess") if len(inputs) == 1 else None
-        with in_the_name_of(self.name, "has a server whose metadata cannot be used: "):
-            return ImagePreprocess.from_dict(parse_json(images)) if isinstance(images, str) else None
-
     def _run(self, X: Any, rows: int, features: bool) -> tuple[Any, Any]:
-        feed, fixed = self._feed(X), fixed_batch(self.inputs)
+        feed, fixed, total = self._feed(X), fixed_batch(self.inputs), rows
         share = max(FEWEST_ROWS, -(-rows // self._asked.in_flight))
         size = fixed or min(self._asked.batch_size, share)
-        starts = range(0, rows, size)
+        if fixed:
+            total = -(-rows // fixed) * fixed
+            feed = [(name, kind, pad(values, total)) for name, kind, values in feed]
+        starts = range(0, total, size)
         with self._told():
-            answers = self._channel.ask(self._call(feed, start, size, fixed) for start in starts)
+            answers, about = self._channel.ask(
+                self._call(feed, slice(start, start + size)) for start in starts
+            )
             parts = [
-                self._read(answer, min(size, rows - start), start, fixed)
+                self._read(answer, min(size, total - start))
                 for start, answer in zip(starts, answers, strict=True)
             ]
-            if any(answer.repeated for answer in answers) or self._version_told is None:
-                # nothing of this batch is kept if the server describes another model than before
-                (answer,) = self._channel.ask([Call(self._address.url)])
-                expect(
-                    read_metadata(answer.body) == self._metadata,
-                    "describes another model than before (metadata have changed). Make the teacher anew",
-                )
-        return np.concatenate(parts), None
+            expect(
+                read_metadata(about) == self._metadata,
+                "describes another model than before (metadata have changed). Make the teacher anew",
+            )
+        scores = np.concatenate(parts)[:rows]
+        wrong = np.flatnonzero(np.isnan(scores.reshape(rows, -1)).any(axis=1))
+        if len(wrong):
+            raise TeacherError(self.name, "has a server that gave NaN in row {row}.", row=wrong[0])
+        return scores, None
 
-    def _call(self, feed: Sequence[Any], start: int, size: int, fixed: int | None) -> Call:
-        parts = [(name, kind, values[start : start + size]) for name, kind, values in feed]
-        if fixed:
-            parts = [(name, kind, pad(values, fixed)) for name, kind, values in parts]
+    def _call(self, feed: Sequence[Any], part: slice) -> Call:
+        inputs = [(name, kind, values[part]) for name, kind, values in feed]
         asked = {"parameters": {"binary_data": True}} if self._binary else {}
         wanted = {} if self._output is None else {"outputs": [{"name": self._output, **asked}]}
-        return Call(f"{self._address.url}/infer", *encode(wanted, "inputs", parts, binary=self._binary))
+        return Call(f"{self._address.url}/infer", *encode(wanted, "inputs", inputs, binary=self._binary))
 
-    def _read(self, answer: Answer, rows: int, start: int, fixed: int | None) -> NDArray[Any]:
+    def _read(self, answer: Answer, rows: int) -> NDArray[Any]:
         """Return the scores (n, k) in an answer, or say what is wrong with it."""
         content, tensors = decode(answer.body, answer.header, "outputs")
         self._check_version(content.get("model_version"))
@@ -278,12 +277,9 @@ class Remote(Adapter):
             f"gave {output!r} as {datatype_of(scores)}: whole numbers instead of scores. Name the output "
             "of scores with Remote(output_name=...)",
         )
-        given, expected = list(scores.shape), fixed or rows
-        expect(given[:1] == [expected], f"gave {output!r} of shape {given} for {expected} rows of X")
-        wrong = np.flatnonzero(np.isnan(scores[:rows].reshape(rows, -1)).any(axis=1))
-        if len(wrong):
-            raise TeacherError(self.name, "has a server that gave NaN in row {row}.", row=start + wrong[0])
-        return scores[:rows]
+        given = list(scores.shape)
+        expect(given[:1] == [rows], f"gave {output!r} of shape {given} for {rows} rows of X")
+        return scores
 
     def _check_version(self, told: Any) -> None:
         """Raise if an answer comes from another version than those before."""
@@ -304,10 +300,8 @@ class Remote(Adapter):
             return [("input-0", datatype_of(values), values)]
         fed = feed(self.inputs, self._order, self._order.in_order(X, self.name), self.name)
         for item in inputs:
-            values = fed[item.name]
-            fits = all(a in (-1, b) for a, b in zip(item.shape[1:], values.shape[1:], strict=False))
-            shapes = f"of shape {list(item.shape)}, and X has {list(values.shape)}"
-            ensure(fits and values.ndim == len(item.shape), self.name, f"takes {item.name!r} {shapes}.")
+            shapes = f"of shape {list(item.shape)}, and X has {list(fed[item.name].shape)}"
+            ensure(item.takes(fed[item.name]), self.name, f"takes {item.name!r} {shapes}.")
         return [(item.name, item.datatype, fed[item.name]) for item in inputs]
 
     @contextmanager
@@ -325,7 +319,7 @@ class Remote(Adapter):
     def _extensions(self) -> Any:
         """Return the extensions that a server has; none if it does not describe itself."""
         try:
-            (answer,) = self._channel.ask([Call(self._address.server)])
+            (answer,), _ = self._channel.ask([Call(self._address.server)])
             found = parse_object(answer.body).get("extensions")
         except (InvalidInputError, ProtocolError):
             return ()
@@ -358,7 +352,8 @@ def _read_endpoint(path: Path, name: str, options: RemoteOptions) -> str:
     known = RemoteOptions.declared()
     keys = {key: lambda value: value for key in known if key not in ModelOptions.declared()}
     read = record({**keys, "url": _URL, "token_env": _VARIABLE, "ca_file": text()}, needs=["url"])
-    try:
+    problem = f"cannot be used: {path.name}"
+    with in_the_name_of(name, f"{problem}: "), foreign(name, problem):
         content = read_bytes(path, path.name, most=_MOST_BYTES, links=True).decode("utf-8-sig")
         found = read(tomllib.loads(content))
         if "ca_file" in found:
@@ -368,14 +363,9 @@ def _read_endpoint(path: Path, name: str, options: RemoteOptions) -> str:
             if getattr(options, key) == known[key].default:
                 setattr(options, key, value)
         options.check_options()
-    except (ValueError, RecursionError) as error:
-        reason = str(error) or type(error).__name__
-        raise TeacherError(name, f"cannot be used: {path.name}: {reason}") from error
     return url
 
 
 def _kind(item: Tensor) -> str:
     told = item.parameters.get("kind")
-    if told in ("number", "truth", "time", "duration", "text"):
-        return str(told)
-    return {"BYTES": "text", "BOOL": "truth"}.get(item.datatype, "number")
+    return told if told in _KINDS else {"BYTES": "text", "BOOL": "truth"}.get(item.datatype, "number")

@@ -9,6 +9,7 @@ import re
 import ssl
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -37,11 +38,10 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came back: its body, the length of its JSON part if it has others, and whether it took repeats."""
+    """What came back: its body, and the length of its JSON part if it has others."""
 
     body: bytes
     header: str | None
-    repeated: bool
 
 
 class _Fleeting(Exception):  # noqa: N818
@@ -70,38 +70,35 @@ class Channel:
         if variable is None:
             return ""
         token = os.environ.get(variable, "").strip()
-        ensure(token, self._name, f"needs a token, and the variable {variable} is empty or not set.")
-        ensure(
-            token.isascii() and token.isprintable() and " " not in token,
-            self._name,
-            f"needs a token, and that in {variable} has unfit characters.",
-        )
+        fit = token.isascii() and token.isprintable() and " " not in token
+        problem = "has unfit characters" if token else "is empty or not set"
+        ensure(token and fit, self._name, f"needs a token, and the variable {variable} {problem}.")
         return token
 
     def masked(self, text: str) -> str:
         """Return a server's words without the token and the host, which some servers repeat."""
-        text = text.replace(self._token() or "\0", "***")
         parts = urlsplit(self._url)
-        for host in (parts.netloc, parts.hostname or ""):
-            text = re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "***", text, flags=re.IGNORECASE)
-        return text
+        hosts = "|".join(map(re.escape, (parts.netloc, parts.hostname or "")))
+        text = text.replace(self._token() or "\0", "***")
+        return re.sub(rf"(?<![\w.-])(?:{hosts})(?![\w-])", "***", text, flags=re.IGNORECASE)
 
     def _trust(self) -> ssl.SSLContext:
         """Return the certificates to trust."""
         with foreign(self._name, "has a ca_file that holds no certificates"):
-            return ssl.create_default_context(cafile=self._limits.ca_file)
+            return _certificates(self._limits.ca_file)
 
-    def ask(self, calls: Iterable[Call]) -> list[Answer]:
-        """Return the answers in order; a call is only made up when it can be sent.
+    def ask(self, calls: Iterable[Call]) -> tuple[list[Answer], bytes]:
+        """Return the answers in order, and what the server then says about the model.
 
-        They are waited for in a thread, since this one may have a loop already, as in a notebook.
+        A call is only made up when it can be sent. Answers are waited for in a thread, since this one may
+        have a loop already, as in a notebook.
         """
         portals = require("anyio.from_thread", extra="remote", purpose=_PURPOSE)
         with portals.start_blocking_portal() as portal:
-            found: list[Answer] = portal.call(self._ask, calls)
+            found: tuple[list[Answer], bytes] = portal.call(self._ask, calls)
             return found
 
-    async def _ask(self, calls: Iterable[Call]) -> list[Answer]:
+    async def _ask(self, calls: Iterable[Call]) -> tuple[list[Answer], bytes]:
         httpx = require("httpx", extra="remote", purpose=_PURPOSE)
         _ours.set(True)
         for name in _LOGGERS:  # httpx logs hosts
@@ -126,7 +123,8 @@ class Channel:
                         workers.create_task(work(client))
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
-        return [answers[number] for number in sorted(answers)]
+            about = await self._insist(httpx, client, Call(self._url))
+        return [answers[number] for number in sorted(answers)], about.body
 
     async def _insist(self, httpx: Any, client: Any, call: Call) -> Answer:
         """Send a request until it is answered, or there is no hope; a time-out is repeated once."""
@@ -151,16 +149,16 @@ class Channel:
         try:
             async for attempt in tries:
                 with attempt:
-                    body, header = await self._send(httpx, client, call)
+                    answer = await self._send(httpx, client, call)
         except _Fleeting as fault:
             asked = "once" if len(faults) == 1 else f"{len(faults)} times"
             raise ScoringError(
                 f"Teacher {self._name!r} {fault} (asked {asked}). With a cache, what it said is kept: run "
                 "the same again."
             ) from None
-        return Answer(body, header, bool(faults))
+        return answer
 
-    async def _send(self, httpx: Any, client: Any, call: Call) -> tuple[bytes, str | None]:
+    async def _send(self, httpx: Any, client: Any, call: Call) -> Answer:
         method = "GET" if call.body is None else "POST"
         try:
             async with (
@@ -169,7 +167,7 @@ class Channel:
             ):
                 body = await self._read(response)
                 self._judge(response, body)
-                return body, response.headers.get(HEADER)
+                return Answer(body, response.headers.get(HEADER))
         except (TimeoutError, httpx.TimeoutException) as error:
             done = "open a connection" if isinstance(error, httpx.ConnectTimeout) else "answer"
             raise _Fleeting(
@@ -177,16 +175,16 @@ class Channel:
                 "time: batch_size=",
                 late=True,
             ) from None
-        except httpx.ConnectError as error:
-            advice = "Give Remote(ca_file=...) if it is signed by your own authority."
+        except httpx.TransportError as error:
             ensure(
                 "CERTIFICATE" not in str(error),
                 self._name,
-                f"has a server whose certificate is not trusted. {advice}",
+                "has a server whose certificate is not trusted. Give Remote(ca_file=...) if it is signed by "
+                "your own authority.",
             )
-            raise _Fleeting("has a server that cannot be reached") from None
-        except httpx.TransportError:
-            raise _Fleeting("has a server that closed the connection before its answer ended") from None
+            lost = "closed the connection before its answer ended"
+            problem = "cannot be reached" if isinstance(error, httpx.ConnectError) else lost
+            raise _Fleeting(f"has a server that {problem}") from None
 
     async def _read(self, response: Any) -> bytes:
         """Return the body, and stop as soon as it is too long."""
@@ -195,47 +193,51 @@ class Channel:
             self._name,
             "has a server that sends compressed answers though none were asked for.",
         )
-        most = parse_size("max_bytes", self._limits.max_bytes)
-        problem = (
-            f"has a server whose answer is longer than {size_text(most)}. Ask for fewer rows at a time "
-            "(batch_size=), or raise Remote(max_bytes=...)."
-        )
-        promised = response.headers.get("Content-Length", "0")
-        ensure(not promised.isdecimal() or int(promised[:20]) <= most, self._name, problem)
-        body = bytearray()
+        most, body = parse_size("max_bytes", self._limits.max_bytes), bytearray()
         async for part in response.aiter_raw():
-            ensure(len(body) + len(part) <= most, self._name, problem)
             body += part
+            ensure(
+                len(body) <= most,
+                self._name,
+                f"has a server whose answer is longer than {size_text(most)}. Ask for fewer rows at a time "
+                "(batch_size=), or raise Remote(max_bytes=...).",
+            )
         return bytes(body)
 
     def _judge(self, response: Any, body: bytes) -> None:
         """Raise unless an answer is one."""
         status, token = response.status_code, self._token()
-        words = visible(self.masked(" ".join(body[:2000].decode("utf-8", "replace").split())))[:200]
-        told = f"{status} ({words})" if words else str(status)
-        problem = f"has a server that answers {told}."
         if status == 200:
-            if len(token) < _SHORTEST_TOKEN or token.encode() not in body:
-                return
-            problem = (
+            ensure(
+                len(token) < _SHORTEST_TOKEN or token.encode() not in body,
+                self._name,
                 "has a server that repeats the token in its answer, so it could end up in a file. Nothing of "
-                "the answer is used. Tell its owner, and get another token."
+                "the answer is used. Tell its owner, and get another token.",
             )
-        elif status == 429 or (status >= 500 and status not in _NEVER_LATER):
+            return
+        words = visible(self.masked(" ".join(body[:2000].decode("utf-8", "replace").split())))[:200]
+        problem = f"has a server that answers {status} ({words})".removesuffix(" ()")
+        if status == 429 or (status >= 500 and status not in _NEVER_LATER):
             asked = response.headers.get("Retry-After", "").strip()[:9]
-            raise _Fleeting(problem.rstrip("."), float(asked) if asked.isdecimal() else None)
-        elif 300 <= status < 400:
+            raise _Fleeting(problem, float(asked) if asked.isdecimal() else None)
+        if 300 <= status < 400:
             problem = (
                 f"has a server that answers {status} and points elsewhere. Redirects are not followed: give "
-                "the address of the model itself."
+                "the address of the model itself"
             )
         elif status in (401, 403):
             problem = (
                 f"is refused by its server ({status}). Name the variable that holds its token: "
-                "Remote(token_env=...)."
+                "Remote(token_env=...)"
             )
-        raise TeacherError(self._name, problem)
+        raise TeacherError(self._name, f"{problem}.")
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
     return not _ours.get()
+
+
+@lru_cache(maxsize=8)
+def _certificates(ca_file: Any) -> ssl.SSLContext:
+    # reading the system's takes longer than asking a server of this machine
+    return ssl.create_default_context(cafile=ca_file)

@@ -35,7 +35,6 @@ from consilience.teachers.base import (
 from consilience.teachers.fingerprints import fingerprint_of
 from consilience.teachers.outputs import (
     PROBA_TOLERANCE,
-    Output,
     as_numbers,
     check_known,
     ensure,
@@ -52,7 +51,6 @@ _ACTIVATIONS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "tanh": np.tanh,
     "relu": lambda Z: np.maximum(Z, 0),
 }
-_SEVERAL = "predicts {} outputs at once. Give a classifier with one output, or one function per output."
 _BY_PAIRS = (
     "gives a margin per pair of its {} classes (one-vs-one), not one per class. "
     "Set decision_function_shape='ovr' on it, or wrap it in CalibratedClassifierCV."
@@ -83,45 +81,38 @@ class Sklearn(Adapter):
         kind = type(model).__name__
         shown = teacher_name(name, kind)
         _check_fitted(model, shown)
-        self._model, (self._before, self._last) = model, open_model(model)
+        self._model, (self._before, self._last) = model, _open(model)
         self._method = _method(model, options.output, shown)
         proba = self._method == "predict_proba"
         if proba:
             self._tolerance = PROBA_TOLERANCE
         own: Any = getattr(model, "classes_", None)
         several = isinstance(own, list) and own and isinstance(own[0], np.ndarray)
-        ensure(not several, shown, _SEVERAL.format(len(own) if several else 1))
+        ensure(not several, shown, "predicts several outputs at once. Give one function per output.")
         found = own_or_given(own, classes, shown, what=f"a {kind} without classes_")
         # with three classes there are three pairs, too: the shape alone would not tell
         by_pairs = getattr(self._last, "decision_function_shape", None) == "ovo" and len(found) > 2
         ensure(proba or not by_pairs, shown, _BY_PAIRS.format(len(found)))
-        known: Output = "probabilities" if proba else "logits"
-        super().__init__(shown, found, options, output=known if options.output == "auto" else None)
+        super().__init__(shown, found, options, output="probabilities" if proba else "logits")
         self._named = isinstance(options.embed, str)
         if self._named:
-            self._before, self._last = _until(model, options.embed, shown)
+            self._before, self._last = _open_until(model, options.embed, shown)
         else:
             check_embed_function(options.embed, shown, "the name of a pipeline's step")
 
     def _run(self, X: Any, rows: int, features: bool) -> tuple[Any, Any]:
-        inside = X
-        for step in self._before if features else ():
-            inside = step.transform(inside)
-        # a pipeline is passed once for both
-        once = features and not self._named and self._before
-        model, given = (self._last, inside) if once else (self._model, X)
-        raw, k = getattr(model, self._method)(given), len(self.classes)
-        seen = inside if self._named or not features else last_layer_input(self._last, inside)
+        model, given, inside = self._model, X, X
+        if features:
+            for step in self._before:
+                inside = step.transform(inside)
+            if not self._named:  # a pipeline is passed once for both
+                model, given = self._last, inside
+                inside = last_layer_input(model, given)
+        raw = getattr(model, self._method)(given)
         if self._method == "predict_proba":
-            several = isinstance(raw, list) and raw and getattr(raw[0], "ndim", 0) == 2
-            ensure(not several, self.name, _SEVERAL.format(len(raw)))
-            return raw, seen
+            return raw, inside
         margins = as_numbers(raw, self.name)
-        if k == 2 and margins.size == rows:
-            margins = binary_logits(margins)
-        pairs = margins.ndim == 2 and margins.shape[1] != k and margins.shape[1] == k * (k - 1) // 2
-        ensure(not pairs, self.name, _BY_PAIRS.format(k))
-        return margins, seen
+        return binary_logits(margins) if len(self.classes) == 2 and margins.size == rows else margins, inside
 
     def _embeddable(self) -> bool:
         return self._embed is not None or self.class_weights is not None
@@ -187,17 +178,14 @@ def _check_fitted(model: Any, name: str) -> None:
     from sklearn.utils.validation import check_is_fitted
 
     # classes are learnt, so they prove a fit; what has no fit cannot be checked
-    if not hasattr(model, "fit") or getattr(model, "classes_", None) is not None:
-        return
-    try:
-        check_is_fitted(model)
-    except NotFittedError as error:
-        raise TeacherError(name, "is not fitted. Call fit before making a teacher of it.") from error
-    except TypeError:
-        return
+    if hasattr(model, "fit") and getattr(model, "classes_", None) is None:
+        try:
+            check_is_fitted(model)
+        except NotFittedError as error:
+            raise TeacherError(name, "is not fitted. Call fit before making a teacher of it.") from error
 
 
-def open_model(model: Any) -> tuple[list[Any], Any]:
+def _open(model: Any) -> tuple[list[Any], Any]:
     """Open pipelines and hyperparameter searches: return the steps before the classifier, and that."""
     before: list[Any] = []
     for _ in range(_DEEPEST):
@@ -208,7 +196,7 @@ def open_model(model: Any) -> tuple[list[Any], Any]:
     return before, model
 
 
-def _until(model: Any, step: str, name: str) -> tuple[list[Any], Any]:
+def _open_until(model: Any, step: str, name: str) -> tuple[list[Any], Any]:
     """Return a pipeline up to and including the named step, and the classifier if it comes right after."""
     for _ in range(_DEEPEST):
         model = getattr(model, "best_estimator_", model)
@@ -388,8 +376,8 @@ def _load(source: Path, name: str) -> Any:
         right, problem = _CHECKS.get(type(part).__name__, (lambda part: True, ""))
         try:
             fine = right(part)
-        except Exception as error:  # an attribute that is missing, or anything in its place
-            fine, problem = False, f"cannot be checked ({type(error).__name__})"
+        except Exception:  # an attribute that is missing, or anything in its place
+            fine, problem = False, "cannot be checked"
         _trust(fine, source, f"{type(part).__name__} {problem}")
     ensure(
         is_estimator(model),
@@ -406,33 +394,29 @@ def _trust(right: object, source: Path, why: str) -> None:
 
 def _check_content(data: bytes, source: Path) -> set[str]:
     """Return the types in a file; raise where one is not allowed, or where an array is not what it says."""
+    found = set[str]()
     with open_npz(source, file=io.BytesIO(data)) as archive:
         if _SCHEMA not in archive.names:
             raise InvalidInputError(f"{source.name} has no {_SCHEMA}.")
-        schema = archive.read_bytes(_SCHEMA, MAX_SCHEMA)
-        found, waiting = set[str](), [parse_json(schema, _SCHEMA, foreign=True)]
+        waiting = [parse_json(archive.read_bytes(_SCHEMA, MAX_SCHEMA), _SCHEMA, foreign=True)]
         while waiting:
             entry = waiting.pop()
             waiting += entry if isinstance(entry, list) else entry.values() if isinstance(entry, dict) else ()
-            if not isinstance(entry, dict) or not _MARKS.intersection(entry):
-                continue
-            kind, module, name = (str(entry.get(mark)) for mark in ("__loader__", "__module__", "__class__"))
-            full, array = f"{module}.{name}", str(entry.get("file")).removesuffix(".npy")
-            what = _REASONS.get(kind, "which is not on the list of types that a file may hold")
-            _trust(
-                full in _ALLOWED.get(kind, ()) and "." not in name,
-                source,
-                f"it holds {visible(full)}, {what}",
-            )
-            found.add(full)
-            if kind == "NdArrayNode" and "file" in entry:
-                _trust(
-                    entry["file"] == f"{array}.npy" and array in archive.names,
-                    source,
-                    f"it takes an array from {visible(entry['file'])}, which is none of its arrays",
-                )
-                archive.read(array)
+            if isinstance(entry, dict) and _MARKS.intersection(entry):
+                found.add(_allowed_type(entry, source))
+        for name in archive.names:
+            if name != _SCHEMA:
+                archive.read(name)
     return found
+
+
+def _allowed_type(entry: dict[str, Any], source: Path) -> str:
+    kind, module, name = (str(entry.get(mark)) for mark in ("__loader__", "__module__", "__class__"))
+    full = f"{module}.{name}"
+    what = _REASONS.get(kind, "which is not on the list of types that a file may hold")
+    allowed = full in _ALLOWED.get(kind, ()) and "." not in name
+    _trust(allowed, source, f"it holds {visible(full)}, {what}")
+    return full
 
 
 def _parts(model: Any) -> Iterator[Any]:
@@ -451,14 +435,16 @@ def _parts(model: Any) -> Iterator[Any]:
 def _one_hot(encoder: Any) -> bool:
     if not hasattr(encoder, "categories_"):  # the original that a ColumnTransformer copied
         return True
-    for values in encoder.categories_:
-        # values of an object array are looked up in a table; others by bisection, which needs their order
-        known = values[:-1] if values.dtype.kind == "f" and np.isnan(values[-1:]).any() else values
-        if values.ndim != 1 or not (values.dtype.kind == "O" or np.all(known[:-1] < known[1:])):
-            return False
     widths = [len(values) for values in encoder.categories_]
     plain = encoder._drop_idx_after_grouping is None and not encoder._infrequent_enabled
-    return plain and list(encoder._n_features_outs) == widths and encoder.n_features_in_ == len(widths)
+    fits = list(encoder._n_features_outs) == widths and encoder.n_features_in_ == len(widths)
+    return plain and fits and all(map(_in_order, encoder.categories_))
+
+
+def _in_order(values: NDArray[Any]) -> bool:
+    # values of an object array are looked up in a table; others by bisection, which needs their order
+    known = values[:-1] if values.dtype.kind == "f" and np.isnan(values[-1:]).any() else values
+    return values.ndim == 1 and bool(values.dtype.kind == "O" or np.all(known[:-1] < known[1:]))
 
 
 def _vectoriser(vectoriser: Any) -> bool:

@@ -41,28 +41,20 @@ class TextModel(Adapter):
     def __init__(
         self, source: Any, classes: ArrayLike | None = None, name: str | None = None, options: Any = None
     ) -> None:
-        path, card = None, None
+        card = None
         if isinstance(source, str | os.PathLike):
             path, shown, card = open_source(source, name, options)
             with in_the_name_of(shown):
                 self._model, self._digest = read_model(path), file_sha256(path)
+            self._take_card(path, card)
         else:
             shown = teacher_name(name, type(source).__name__)
             ensure(hasattr(source, "model_"), shown, "is not fitted. Call fit before making a teacher of it.")
             self._model = source.model_
-        ensure(
-            options.output in ("auto", "logits"),
-            shown,
-            "is a model of texts and gives logits; drop {argument}.",
-            argument="output",
-            value=options.output,
-        )
         check_embed_function(options.embed, shown)
-        names = card.classes if classes is None and card is not None else classes
-        found = own_or_given(self._model.classes, names, shown)
+        self.own_classes = self._model.classes.tolist()  # that the file names; a card may name others
+        found = own_or_given(self._model.classes if card is None else card.classes, classes, shown)
         super().__init__(shown, found, options, output="logits")
-        if path is not None:
-            self._take_card(path, card)
 
     def _run(self, X: Any, rows: int, features: bool) -> tuple[Any, Any]:
         inside = self._model.embed(X)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from math import floor
 from typing import Any
 
-from consilience.exceptions import InvalidInputError, TeacherError
-from consilience.files.preprocess import MOST_PIXELS, ImagePreprocess
 from consilience.files.strict_json import (
     Reader,
     RecordError,
@@ -18,13 +16,15 @@ from consilience.files.strict_json import (
     mapping,
     maybe,
     number,
+    reader,
     record,
     row,
     text,
     whole,
 )
+from consilience.rows.images import MOST_PIXELS, ImagePreprocess
 from consilience.teachers.folders import CONFIG, Folder
-from consilience.teachers.outputs import ensure
+from consilience.teachers.outputs import ensure, in_the_name_of
 
 _WRAPPED = "timm_model."  # transformers puts it before each name of a tensor
 # fmt: off
@@ -79,7 +79,9 @@ _NUMBERS = maybe(listing(number(), 3))
 _IMAGES = record(
     {
         "crop_mode": maybe(text(10, like="center|squash", says="'center' or 'squash'")),
-        "crop_pct": maybe(number()),
+        "crop_pct": maybe(
+            reader("above 0 and at most 1", lambda value: type(value) in (int, float) and 0 < value <= 1)
+        ),
         "interpolation": maybe(text()),
         "mean": _NUMBERS,
         "std": _NUMBERS,
@@ -123,13 +125,15 @@ class Timm:
 
     def images(self) -> ImagePreprocess:
         """Return how timm prepares images for evaluation."""
-        config = self.folder.json(CONFIG)
+        config, name = self.folder.json(CONFIG), self.folder.name
         channels, *size = self._known["input_size"]
-        try:
+        problem, hint = (
+            f"does not say how it wants images: in {CONFIG}, ",
+            " Give preprocess=ImagePreprocess(...).",
+        )
+        with in_the_name_of(name, problem, hint):
             about = _IMAGES(config.get("pretrained_cfg") or config)
             share = about.get("crop_pct") or 0.875
-            if not 0 < share <= 1:
-                raise RecordError("above 0 and at most 1", share, "crop_pct")
             return ImagePreprocess(
                 tuple(size),
                 "squash" if about.get("crop_mode") == "squash" else "crop",
@@ -139,12 +143,6 @@ class Timm:
                 std=about.get("std") or _IMAGENET["std"],
                 colour="grey" if channels == 1 else "rgb",
             )
-        except InvalidInputError as error:
-            raise TeacherError(
-                self.folder.name,
-                f"does not say how it wants images: in {CONFIG}, {error} Give {{remedy}} an ImagePreprocess.",
-                remedy="preprocess",
-            ) from error
 
     def load(self, device: str, dtype: Any) -> tuple[Any, None]:
         """Have timm make the network with its weights."""
@@ -155,12 +153,11 @@ class Timm:
         if all(name.startswith(_WRAPPED) for name in state):
             state = {name.removeprefix(_WRAPPED): tensor for name, tensor in state.items()}
         with self.folder.loaded_by("timm", "timm") as library:
-            unknown = f"{self._architecture!r}, which timm {library.__version__} does not know"
-            advice = "Install a newer timm, or export the network to ONNX."
             ensure(
                 library.is_model(self._architecture),
                 self.folder.name,
-                f"has the architecture {unknown}. {advice}",
+                f"has the architecture {self._architecture!r}, which timm {library.__version__} does not "
+                "know. Install a newer timm, or export the network to ONNX.",
             )
             network = library.create_model(
                 self._architecture,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import require
-from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError
 from consilience.options import anything, option, takes
 from consilience.teachers.base import Adapter, ModelOptions, Teacher, own_or_given, teacher_name
@@ -52,7 +51,7 @@ class Torch(Adapter):
         check_layer(module, options.embed, shown)
         with in_the_name_of(shown, "cannot run: "):
             check_device(options.device)
-        super().__init__(shown, found, options, output="logits" if options.output == "auto" else None)
+        super().__init__(shown, found, options, output="logits")
         self._module, self._batch_size, self._device = module, options.batch_size, options.device
 
     def _run(self, X: Any, rows: int, features: bool) -> tuple[Any, Any]:
@@ -65,14 +64,8 @@ class Torch(Adapter):
         dtype = None if floating is None else floating.dtype
         # a module without parameters has no device of its own
         device = self._device or "cpu" if floating is None else floating.device
-        scores, seen = np.empty((rows, len(self.classes))), list[Any]()
-        order: list[NDArray[np.intp]] = []
-        with torch.no_grad(), ExitStack() as stack:
-            owner = getattr(self._embed, "__self__", self._embed)  # a function may be a module's
-            for module in (self._module, owner):
-                if isinstance(module, torch.nn.Module):
-                    stack.enter_context(_eval_mode(module))
-            watch = stack.enter_context(Watch(self._module, self._embed, len(self.classes)))
+        scores, seen, order = np.empty((rows, len(self.classes))), list[Any](), list[NDArray[np.intp]]()
+        with torch.no_grad(), Watch(self._module, self._embed, len(self.classes)) as watch:
             for places, given, named in self._batches(X, rows):
                 batch = [_to_tensor(torch, value, dtype, device) for value in given]
                 named = {key: _to_tensor(torch, value, dtype, device) for key, value in named.items()}
@@ -102,19 +95,15 @@ class Torch(Adapter):
             found = own if self._embed is None else watch.layer
         if found is None:
             return None
-        kind, advice = type(found).__name__, "Give {remedy} another layer, or a function, with a row per row."
+        what = f"that are a {type(found).__name__}"
+        if isinstance(found, torch.Tensor):
+            found = pool(found, channels_last=watch.channels_last if isinstance(self._embed, str) else None)
+            what = f"of shape {tuple(found.shape)}"
         ensure(
-            isinstance(found, torch.Tensor),
+            isinstance(found, torch.Tensor) and found.ndim == 2 and len(found) == len(logits),
             self.name,
-            f"has embeddings that are a {kind}, not a tensor. {advice}",
-            remedy="embed",
-        )
-        found = pool(found, channels_last=watch.channels_last if isinstance(self._embed, str) else None)
-        expected = f"for {len(logits)} rows; expected ({len(logits)}, d)"
-        ensure(
-            found.ndim == 2 and len(found) == len(logits),
-            self.name,
-            f"has embeddings of shape {tuple(found.shape)} {expected}. {advice}",
+            f"has embeddings {what} for {len(logits)} rows; expected a tensor ({len(logits)}, d). "
+            "Give {remedy} another layer, or a function, with a row per row.",
             remedy="embed",
         )
         same = own is not None and found.shape == own.shape and bool(torch.equal(found, own.to(found)))
@@ -128,8 +117,7 @@ class Torch(Adapter):
             f"returned a {type(result).__name__}, not a tensor of logits. Wrap the module in one whose "
             "forward returns only the logits, or an output that has them as .logits or ['logits'].",
         )
-        if tuple(result.shape) != (rows, len(self.classes)):
-            self._reader.read(result, rows)  # which raises
+        self._reader.check_shape(tuple(result.shape), rows)
         return result.to("cpu", torch.float64).numpy()
 
     def _embeddable(self) -> bool:
@@ -142,11 +130,6 @@ class Torch(Adapter):
         if not heads and self._embed is None:
             heads = _heads(self._module, len(self.classes))
         return heads[0].weight.detach().cpu().float().numpy() if len(heads) == 1 else None
-
-    def find_head(self, X: Any) -> None:
-        """Run one row if only a pass shows the head, as when outputs came from a store."""
-        if self.class_weights is None and self._embeddable() and n_rows(X):
-            self.observe(X[:1])
 
     def _model_fingerprint(self) -> str | None:
         return fingerprint_of(self._module)
@@ -172,8 +155,8 @@ class Torch(Adapter):
         return {key: value for key, value in self.__dict__.items() if key != "_head"}
 
 
-class Watch:
-    """Hooks that record, while a module runs, the input of its head and the output of a named layer.
+class Watch(ExitStack):
+    """While a module runs, record the input of its head and the output of a named layer, in eval mode.
 
     Attributes
     ----------
@@ -189,21 +172,26 @@ class Watch:
     channels_last: bool | None = None
 
     def __init__(self, module: Any, embed: Any, n_classes: int) -> None:
+        super().__init__()
         self.begin()
-        self._handles = [part.register_forward_hook(self._see_head) for part in _heads(module, n_classes)]
         if isinstance(embed, str):
             name, _, side = embed.partition(":")
             part = dict(module.named_modules())[name]
             self.channels_last = _channels_last(part)
             hook = part.register_forward_pre_hook if side else part.register_forward_hook
-            self._handles.append(hook(self._see_layer))
+            self.enter_context(hook(self._see_layer))
+        for part in _heads(module, n_classes):
+            self.enter_context(part.register_forward_hook(self._see_head))
+        owner = getattr(embed, "__self__", embed)  # a function may be a module's
+        for whole in (module, owner) if isinstance(owner, _torch().nn.Module) else (module,):
+            for part in whole.modules():  # each gets its own mode back
+                self.callback(setattr, part, "training", part.training)
+            whole.eval()
 
     def begin(self) -> None:
         """Forget the previous batch."""
         self.head: Any = None
         self.layer: Any = None
-        self._input: Any = None
-        self._output: Any = None
 
     def head_input(self, logits: Any) -> tuple[Any, bool]:
         """Return the features (n, d) of the head, and whether it turns them into the logits themselves.
@@ -220,13 +208,6 @@ class Watch:
                 return given[torch.arange(len(given), device=given.device), last], True
         linear = output.shape == logits.shape and bool(torch.equal(output, logits))
         return pool(given, channels_last=True), linear
-
-    def __enter__(self) -> Watch:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for handle in self._handles:
-            handle.remove()
 
     def _see_head(self, part: Any, inputs: tuple[Any, ...], output: Any) -> None:
         if inputs:
@@ -255,17 +236,15 @@ def logits_of(output: Any) -> Any:
 
 def check_device(device: Any) -> None:
     """Raise unless `device` is None, or torch knows it and the machine has it."""
-    if device is None:
-        return
     torch = require("torch", extra="torch", purpose="A torch device")
-    kinds = [getattr(torch, kind) for kind in ("cuda", "xpu", "mps")]
-    there = [kind.__name__.rpartition(".")[2] for kind in kinds if kind.device_count()]
     try:
         torch.empty(0, device=device)
     except Exception as error:  # each kind of device has its own
+        own = torch.accelerator
+        there = f"cpu and {own.current_accelerator()}" if own.is_available() else "cpu"
         raise InvalidInputError(
-            f"{{argument}} is no device of torch on this machine, which has {', '.join(['cpu', *there])}. "
-            "Give one of these, or install a build of torch and a driver for that device.",
+            f"{{argument}} is no device of torch on this machine, which has {there}. Give one of these, or "
+            "install a build of torch and a driver for that device.",
             argument="device",
             value=str(device),
         ) from error
@@ -310,15 +289,3 @@ def _to_tensor(torch: Any, values: Any, dtype: Any, device: Any) -> Any:
     batch = values.detach().to(device, copy=True) if tensor else torch.tensor(values, device=device)
     plain = dtype is None or not (batch.is_floating_point() or batch.dtype == torch.bool)
     return batch if plain else batch.to(dtype)
-
-
-@contextmanager
-def _eval_mode(module: Any) -> Iterator[None]:
-    """Put a module into eval mode; at the end, restore the mode of each submodule, also after an error."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, training in modes:
-            part.training = training

@@ -22,12 +22,12 @@ from scipy.special import softmax
 from consilience._optional import require
 from consilience._validation import check_count, n_rows
 from consilience._words import shorten
-from consilience.exceptions import InvalidInputError, LabelSpaceError, UnsafeFileError, shown
+from consilience.exceptions import InvalidInputError, UnsafeFileError, shown
 from consilience.files.disk import replacing
 from consilience.files.ngram_model import as_texts
-from consilience.files.preprocess import as_colour_images
 from consilience.files.strict_json import listing, mapping, maybe, parse_json, record, text, whole
 from consilience.labels import class_list
+from consilience.rows.images import as_colour_images
 from consilience.teachers.base import own_or_given
 from consilience.teachers.folders import CONFIG, MODULES, Batches, Folder, list_files
 from consilience.teachers.outputs import ensure, foreign, in_the_name_of
@@ -83,9 +83,8 @@ class Checkpoint:
         first = (settings.get("architectures") or ["checkpoint of unknown architecture"])[0]
         labels = {int(number): label for number, label in (settings.get("id2label") or {}).items()}
         self.columns = len(labels) or settings.get("num_labels") or 2
-        task, problem = _TASKS.fullmatch(first), settings.get("problem_type")
         ensure(
-            task,
+            _TASKS.fullmatch(first),
             folder.name,
             f"is a {shorten([first])[:100]}, and a teacher classifies. Give a checkpoint whose architectures "
             f"in {CONFIG} end in ForSequenceClassification or ForImageClassification.",
@@ -96,6 +95,7 @@ class Checkpoint:
             "is quantised (quantization_config), which needs libraries of its own. Give the folder with the "
             "full weights, or export the model to ONNX.",
         )
+        problem = settings.get("problem_type")
         ensure(
             problem != "multi_label_classification",
             folder.name,
@@ -108,22 +108,23 @@ class Checkpoint:
             folder.name,
             "gives a number, not classes: it has one label, or was made for regression.",
         )
-        found = f"has an id2label in {CONFIG} with the numbers {shorten(sorted(labels), 5)}"
         ensure(
             not labels or sorted(labels) == list(range(self.columns)),
             folder.name,
-            f"{found}; expected each number from 0 on.",
+            f"has an id2label in {CONFIG} with the numbers {shorten(sorted(labels), 5)}; expected each "
+            "number from 0 on.",
         )
         self.own = [labels[i] for i in sorted(labels)] or None
         self.rows = "text" if "ForSequence" in first else "image"
         if self.rows == "text":
             folder.check_tokenizer()
-        lacks = f"has no {_PROCESSORS[0]}, so the size and scale of its images are unknown."
-        ensure(
-            self.rows == "text" or folder.files.intersection(_PROCESSORS),
-            folder.name,
-            f"{lacks} Fetch that file, too.",
-        )
+        else:
+            ensure(
+                folder.files.intersection(_PROCESSORS),
+                folder.name,
+                f"has no {_PROCESSORS[0]}, so the size and scale of its images are unknown. Fetch that file, "
+                "too.",
+            )
         folder.weight_files()
 
     def load(self, device: str, dtype: Any) -> tuple[Any, Batches]:
@@ -154,11 +155,11 @@ class Checkpoint:
         one, several = map(self.folder.json, _PROCESSORS)
         settings = one or several.get("image_processor")
         named = settings.get("image_processor_type") if isinstance(settings, Mapping) else None
-        problem = f"has the image processor {shown(named)}, which transformers does not have for image"
         ensure(
             named is None or f"{str(named).removesuffix('Fast').removesuffix('Pil')}Pil" in known,
             self.folder.name,
-            f"{problem} classification. Code of the folder is never run.",
+            f"has the image processor {shown(named)}, which transformers does not have for image "
+            "classification. Code of the folder is never run.",
         )
 
 
@@ -188,8 +189,7 @@ def token_batches(tokenizer: Any, config: Any, device: str = "cpu") -> Batches:
             if config.model_type in _LEAKY:
                 rows = rows[lengths[rows] == length]
             part = {key: [values[row] for row in rows] for key, values in found.items()}
-            padding = bool((lengths[rows] < length).any())
-            yield rows, (), dict(tokenizer.pad(part, padding=padding, return_tensors="pt"))
+            yield rows, (), dict(tokenizer.pad(part, padding=pad is not None, return_tensors="pt"))
             order = order[len(rows) :]
 
     return batches
@@ -233,12 +233,14 @@ def load_network(folder: Folder, within: str, auto: str, dtype: Any, **config: A
             ignore_mismatched_sizes=True, **LOCAL,
         )  # fmt: skip
     # an encoder may come without the pooler, which is not used
-    missing = sorted(key for key in map(str, report["missing_keys"]) if not key.startswith("pooler."))
-    other = sorted(str(entry[0]) for entry in report["mismatched_keys"])
-    lacks = f"lacks the weights {shorten(missing, 3)}"
-    what = lacks if missing else f"has weights of another shape for {shorten(other, 3)}"
-    advice = "The library would fill these with random numbers. Fetch the folder again."
-    ensure(not missing and not other, folder.name, f"{what}. {advice}")
+    lost = [str(key) for key in report["missing_keys"] if not str(key).startswith("pooler.")]
+    lost += [f"{key} (it has another shape)" for key, *_ in report["mismatched_keys"]]
+    ensure(
+        not lost,
+        folder.name,
+        f"lacks the weights {shorten(sorted(lost), 3)}. The library would fill these with random numbers. "
+        "Fetch the folder again.",
+    )
     return settings, model.eval()
 
 
@@ -278,9 +280,12 @@ class Sentences:
 
         def batches(X: Any, most: int) -> Iterator[tuple[Any, Any, Any]]:
             found = encode(encoder, as_texts(X), most)
-            widths = f"has a head for {d} features, and its encoder gives {found.shape[1]}."
-            advice = "Fit the head on embeddings of this encoder."
-            ensure(found.shape[1] == d, self.folder.name, f"{widths} {advice}")
+            ensure(
+                found.shape[1] == d,
+                self.folder.name,
+                f"has a head for {d} features, and its encoder gives {found.shape[1]}. Fit the head on "
+                "embeddings of this encoder.",
+            )
             yield slice(None), [torch.from_numpy(found)], {}
 
         return head.to(device), batches
@@ -295,17 +300,18 @@ def read_modules(folder: Folder) -> list[tuple[str, str]]:
     )
     found = []
     for entry in folder.json(MODULES, _MODULES):
-        kind, path = entry["type"], entry.get("path")
-        if kind not in _TYPES:
+        within = f"{entry['path']}/" if entry.get("path") else ""
+        if entry["type"] not in _TYPES:
             raise UnsafeFileError(
-                f"{MODULES} of {folder.name!r} asks for {shown(kind)}. Code of a folder is never run; "
-                f"{', '.join(_KINDS)} of sentence-transformers are loaded. Export other encoders to ONNX."
+                f"{MODULES} of {folder.name!r} asks for {shown(entry['type'])}. Code of a folder is never "
+                f"run; {', '.join(_KINDS)} of sentence-transformers are loaded. Export other encoders to "
+                "ONNX."
             )
-        within = f"{path}/" if path else ""
-        found.append((_TYPES[kind], within))
-        if _TYPES[kind] in ("Transformer", "Dense"):
+        kind = _TYPES[entry["type"]]
+        found.append((kind, within))
+        if kind in ("Transformer", "Dense"):
             folder.weight_files(within)
-        if _TYPES[kind] == "Transformer":
+        if kind == "Transformer":
             folder.check_tokenizer(within)
     return found
 
@@ -437,15 +443,11 @@ def save_sentence_head(folder: str | os.PathLike[str], model: Any, classes: Arra
         raise InvalidInputError(f"{where.name!r} has no {MODULES}, so it is no encoder folder.")
     weight, bias = _linear(model)
     names = own_or_given(model.classes_, classes, type(model).__name__)
-    try:
-        told = json.dumps(class_list(names), ensure_ascii=False)
-    except (TypeError, ValueError, LabelSpaceError) as error:
-        raise InvalidInputError(f"The classes cannot be written: {error}") from error
     save = require("safetensors.numpy", extra="hf", purpose=PURPOSE).save
     # in C order: safetensors writes the bytes as they lie in memory
     tensors = {"weight": weight.astype(np.float32, order="C"), "bias": bias.astype(np.float32)}
     with replacing(where / HEAD) as file:
-        file.write(save(tensors, metadata={"classes": told}))
+        file.write(save(tensors, metadata={"classes": json.dumps(names.tolist(), ensure_ascii=False)}))
     return where / HEAD
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
+from scipy.special import entr, softmax
 
 from consilience._validation import (
     as_numbers,
@@ -19,8 +19,8 @@ from consilience._validation import (
     check_cost,
     check_count,
     check_distributions,
+    check_epsilon,
     check_number,
-    check_sharpness,
 )
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats
@@ -107,7 +107,7 @@ class SinkhornResult:
         """
         if self.regularizer == "entropy":
             return self.beta
-        gradient = self.beta - self.epsilon * _log(self.target)
+        gradient = self.beta - self.epsilon * np.log(np.where(self.target > 0, self.target, 1.0))
         return np.asarray(gradient - gradient.mean(axis=1, keepdims=True))
 
     def __repr__(self) -> str:
@@ -175,7 +175,7 @@ def sinkhorn(
     array([0.4])
     """
     a, b, M = _check_problem(source, target, cost)
-    eps = _check_epsilon(epsilon, M)
+    eps = check_epsilon(epsilon, M)
     check_choice("regularizer", regularizer, kernels.REGULARISERS)
     tol, max_iter = check_number("tol", tol, above=0), check_count("max_iter", max_iter)
     solved = kernels.solve(a, b, M, eps, tol, max_iter, _check_init(init, b))
@@ -184,7 +184,7 @@ def sinkhorn(
         warn(ConvergenceWarning(message))
     value, converged = solved.value, solved.residual <= tol
     if regularizer == "kl":
-        value = value + eps * (1.0 - (a * _log(a)).sum(axis=1) - (b * _log(b)).sum(axis=1))
+        value = value + eps * (1.0 + entr(a).sum(axis=1) + entr(b).sum(axis=1))
     return SinkhornResult(
         value, solved.beta, solved.residual, solved.n_iter, converged, eps, regularizer,
         solved.alpha, a, b, M,
@@ -258,7 +258,7 @@ def convergence_rate(cost: ArrayLike, epsilon: float | str = "auto") -> Converge
     (0.7163, 21.0)
     """
     M = check_cost(cost)
-    x = kernels.log_psi(M, _check_epsilon(epsilon, M)) / 4.0
+    x = kernels.log_psi(M, check_epsilon(epsilon, M)) / 4.0
     # log tanh x, without the cancellation that tanh x close to one would cause
     log_kappa = math.log1p(-2.0 / (math.exp(2.0 * x) + 1.0)) if 0 < x < 300 else -2.0 * math.exp(-2.0 * x)
     log_rate = -math.inf if x == 0 else 2.0 * log_kappa
@@ -302,7 +302,7 @@ def convergence_curves(
         raise InvalidInputError(
             "Give at least one row, and no probabilities of zero: their gradient is infinite."
         )
-    eps = _check_epsilon(epsilon, M)
+    eps = check_epsilon(epsilon, M)
     limit = kernels.solve(a, b, M, eps, 1e-13, 100_000).beta
     variation, euclidean = [], []
     for beta in kernels.plain_iterates(a, b, M, eps, check_count("n_iter", n_iter)):
@@ -388,13 +388,6 @@ def _check_problem(source: ArrayLike, target: ArrayLike, cost: ArrayLike) -> tup
     return rows[0], rows[1], M
 
 
-def _check_epsilon(epsilon: float | str, M: Floats) -> float:
-    if isinstance(epsilon, str):
-        check_choice("epsilon", epsilon, ("auto",))
-        return check_sharpness(kernels.automatic_epsilon(M), M)
-    return check_sharpness(check_number("epsilon", epsilon, above=0), M)
-
-
 def _check_init(init: ArrayLike | None, b: Floats) -> Floats | None:
     if init is None:
         return None
@@ -403,8 +396,3 @@ def _check_init(init: ArrayLike | None, b: Floats) -> Floats | None:
     if start.shape != b.shape:
         raise InvalidInputError(f"init has shape {start.shape}; {expected}.")
     return np.asarray(start, dtype=np.float64)
-
-
-def _log(p: Floats) -> Floats:
-    """Return log p, and 0 where p is zero."""
-    return np.asarray(np.log(np.where(p > 0, p, 1.0)))

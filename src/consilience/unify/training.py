@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from consilience.collision.pseudo_labels import collision_pseudo_labels
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import responsibilities, weigh
 from consilience.kernels.collision.fair_labels import fair_prices, labels_at_prices
-from consilience.kernels.linear_model import inverse
 from consilience.labels import LabelSpace
 from consilience.methods import MFLF, Auto, Method
 from consilience.rows import new_array
 from consilience.rows.targets import TargetRows
 from consilience.run import Run
-from consilience.students.classifier import AsSeen
+from consilience.students.classifier import AsSeen, balanced
 
 if TYPE_CHECKING:
     from consilience.unify.unifier import Estimate
@@ -39,13 +37,8 @@ def train(
 ) -> tuple[Floats | None, NDArray[Any] | None]:
     """Fit the student to the soft labels; return the balancing weights, and its fair pseudo-labels."""
     Q, rows, covered = np.asanyarray(found.soft_labels), found.rows, found.covered
-    L = Q.shape[1]
     mean = np.asarray(np.mean(Q, axis=0, dtype=np.float64, where=covered[:, None]))
-    class_weights = None
-    if balance in (True, "sqrt") or (balance == "auto" and not found.space.identical):
-        class_weights = np.sqrt(inverse(mean)) if balance == "sqrt" else inverse(mean)
-    # with these the mean weight of a row is one, so learning rates mean the same as without weights
-    weights = np.ones(L) if class_weights is None else class_weights / (class_weights * mean).sum()
+    class_weights, weights = balanced(mean, not found.space.identical if balance == "auto" else balance)
     key = "" if run.cache is None else blake2b(np.ascontiguousarray(Q).data, digest_size=16).hexdigest()
 
     def learn(key: str, class_weights: Floats, labels: NDArray[Any], row_weights: Any = None) -> None:
@@ -57,7 +50,7 @@ def train(
         return class_weights, None
     share = mean * weights / (mean * weights).sum()  # an equal one, with balancing
     fair, labels, row_weights = own_labels(found, student, as_seen, weights, share, run)
-    learn(key and f"{key}-own", np.ones(L), labels, row_weights)
+    learn(key and f"{key}-own", np.ones(len(mean)), labels, row_weights)
     return class_weights, fair
 
 
@@ -98,12 +91,7 @@ def own_labels(
     def find(X: Any, where: Any) -> tuple[Floats, Floats, Floats]:
         """Return predictions times soft labels (b, L), weighted soft labels (b, L) and their mass (b,)."""
         labels, mass = weigh(np.asarray(Q[where], dtype=np.float64), class_weights)
-        if student.scores == "logits":
-            logits = student.predict_logits(as_seen(X))
-            proba = np.asarray(softmax(logits / found.method.temperature, axis=1))
-        else:
-            proba = student.predict_all(as_seen(X), L)
-        return responsibilities(proba, labels), labels, mass
+        return responsibilities(student.predict_all(as_seen(X), L), labels), labels, mass
 
     some = rows.sample_rows(SAMPLE_ROWS)
     some = some[found.covered[some]]
@@ -163,10 +151,12 @@ def train_backprop(found: Estimate, student: Any, as_seen: AsSeen, run: Run) -> 
         targets[block, :m] = found.logits(block)
         if space is not found.space:
             _add_labels(targets[block], labels[block], m)
-    student.learn(
+    temperature = found.method.temperature
+    student.learn_loss(
         TargetRows(rows, targets, None, found.covered, as_seen),
-        n_classes=space.n_classes,
-        criterion=BACKPROP_LOSSES[found.method.name](space, temperature=found.method.temperature),
+        space.n_classes,
+        BACKPROP_LOSSES[found.method.name](space, temperature=temperature),
+        temperature=temperature,
         run=run,
     )
 

@@ -27,7 +27,7 @@ from consilience.soft_labels.solvers import spread_out
 from consilience.students.classifier import Origin, StudentClassifier, timed
 from consilience.students.loaded import load
 from consilience.students.logistic import Logistic
-from consilience.students.make import is_torch_student, make_student
+from consilience.students.make import as_student, make_student
 from consilience.students.student import Mlp
 from consilience.teachers import Teacher
 from consilience.teachers.given import open_teachers
@@ -173,15 +173,16 @@ class Unifier(UnifierOptions, StudentClassifier):
         some = rows.take(rows.sample_rows(few)) if len(rows) else rows.given
         student = self._make_student(some, run)
         student.check_memory(rows, space.n_classes, run)
-        as_seen = self._read_rows(student, some)
+        as_seen = self._read_rows(student, some, partial(space.encode, where="y of validation"))
         backprop = student.train == "backprop"
         method = self.resolved("method")
         if backprop:
             method = method_with_loss(method, self.balance)
-        found = collect(method, teachers, space, rows, y, logits, run, student)
+        labelled = y is not None or getattr(student, "validation", None) is not None
+        found = collect(method, teachers, space, rows, y, logits, run, labelled=labelled)
+        class_weights = pseudo_labels = None
         if not backprop:
             make_soft_labels(found, self._neighbours(method), run)
-        class_weights = pseudo_labels = None
         with timed(found.seconds, "training"):
             if backprop:
                 train_backprop(found, student, as_seen, run)
@@ -223,7 +224,7 @@ class Unifier(UnifierOptions, StudentClassifier):
     def make_estimate(self, X: Any, y: Any = None, logits: ArrayLike | None = None) -> Estimate:
         """Return what `estimate` returns, and how it was made."""
         run, method = self._start(), self.resolved("method")
-        found = collect(method, *self.open_teachers(), as_rows(X), y, logits, run)
+        found = collect(method, *self.open_teachers(), as_rows(X), y, logits, run, labelled=y is not None)
         make_soft_labels(found, self._neighbours(method), run)
         return found
 
@@ -270,12 +271,9 @@ class Unifier(UnifierOptions, StudentClassifier):
         if student is None or isinstance(student, str):
             helps = student in (None, "logistic", "mlp", "torch")
         else:
-            factory = callable(student) and not hasattr(student, "predict_proba")
-            helps = factory or is_torch_student(student) or isinstance(student, Logistic | Mlp)
+            made = as_student(student)
+            helps = made.scores == "logits" or isinstance(made, Logistic | Mlp)
         return None if helps else 0
-
-    def student_temperature(self) -> float:
-        return float(self.method_.temperature)
 
     def origin(self) -> Origin:
         about = {
@@ -300,12 +298,14 @@ def collect(
     y: Any,
     logits: Any,
     run: Run,
-    student: Any = None,
+    *,
+    labelled: bool,
 ) -> Estimate:
     """Score all rows, unless `logits` are given, and collect what is known about each row."""
     seconds: dict[str, float] = {}
     with timed(seconds, "scoring"):
-        labels = _read_labels(y, len(rows), space, student)  # first: teachers may take hours
+        labels = _read_labels(y, len(rows), space)  # first: teachers may take hours
+        warn_of_unused(space, labels_given=labelled)
         if logits is None:
             raw: NDArray[Any] = score(teachers, space, rows, run)
         elif hasattr(logits, "toarray") or getattr(logits, "shape", None) != (len(rows), space.n_columns):
@@ -325,7 +325,7 @@ def collect(
     )
 
 
-def _read_labels(y: Any, n_rows: int, space: LabelSpace, student: Any) -> NDArray[np.intp]:
+def _read_labels(y: Any, n_rows: int, space: LabelSpace) -> NDArray[np.intp]:
     """Return the position of each known label, -1 without one."""
     if n_rows == 0:
         raise InvalidInputError("X has no rows; the student needs some to learn from.")
@@ -333,10 +333,6 @@ def _read_labels(y: Any, n_rows: int, space: LabelSpace, student: Any) -> NDArra
     labels = np.broadcast_to(np.intp(-1), n_rows) if y is None else space.encode(y)
     if len(labels) != n_rows:
         raise InvalidInputError(f"y has {len(labels)} rows and X has {n_rows}.")
-    if student is not None:
-        student.encode_validation(partial(space.encode, where="y of validation"))
-    labels_given = y is not None or getattr(student, "validation", None) is not None
-    warn_of_unused(space, labels_given=labels_given)
     return labels
 
 

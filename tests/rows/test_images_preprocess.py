@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from consilience.exceptions import InvalidInputError
-from consilience.files.preprocess import ImagePreprocess
+from consilience.rows.images import ImagePreprocess
 
 Image = pytest.importorskip("PIL.Image")
 RNG = np.random.default_rng(0)
