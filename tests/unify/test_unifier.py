@@ -34,7 +34,6 @@ from consilience import (
     methods,
     students,
 )
-from consilience.exceptions import NotFittedError
 from consilience.files.card import read_card
 from consilience.methods import METHODS
 from consilience.students import Network
@@ -450,13 +449,6 @@ def test_groups_that_share_no_class_warn_or_stop(digits: Any) -> None:
         Unifier([a, b], "logistic").fit(digits["X"])
     with pytest.raises(LabelSpaceError, match="share no class"):
         Unifier([a, b], "logistic", disconnected="error").fit(digits["X"])
-
-
-def test_use_before_fit(digits: Any) -> None:
-    unifier = Unifier(digits["teachers"])
-    for use in (unifier.predict, unifier.predict_proba, unifier.save):
-        with pytest.raises(NotFittedError, match="not fitted yet"):
-            use(digits["X"])
 
 
 def test_a_clone_keeps_its_teachers_fitted(digits: Any) -> None:
