@@ -232,6 +232,9 @@ def test_numbers_are_texts_to_a_model_of_texts(tmp_path: Path) -> None:
         ["distil", "-t", "m.onnx", "--data", "X.npy", "--labels", "y.npy", "--out", "m.onnx"],
         ["cluster", "--data", "X.npy", "--clusters", "2", "--out", "X.npy"],
         ["predict", "m.onnx", "--data", "X.npy", "--out", "X.npy"],
+        ["predict", "m.onnx", "--data", "X.npy", "--out", "m.npz"],
+        ["score", "-t", "m.onnx", "--data", "X.npy", "--out", "m.npy"],
+        ["score", "-t", "m.onnx", "--data", "X.npy", "--out", "X.npy"],
         ["inspect", "m.onnx", "--data", "X.npy", "--suggest", "--aliases", "a.json", "--out", "a.json"],
     ],
 )

@@ -104,19 +104,21 @@ def test_pinned_rows_keep_their_class_and_count_in_the_mean() -> None:
     assert collision_pseudo_labels(UNEVEN, 50.0, tol=1e-9).labels[20:, 3].max() > 0.5
 
 
-def test_a_pinned_label_that_is_ruled_out_makes_the_objective_infinite_and_no_more() -> None:
-    result = collision_pseudo_labels([[1.0, 0.0], [0.3, 0.7]], 1.0, fixed=[1, -1])
-    assert result.objective == np.inf
+@pytest.mark.parametrize(
+    ("sigma", "lam", "fixed", "objective"),
+    [
+        ([[1.0, 0.0], [0.3, 0.7]], 1.0, [1, -1], np.inf),  # a pinned label that is ruled out
+        ([[0.5, 0.5]] * 2, 2.0, [0, 1], math.log(2)),
+        ([[0.5, 0.5]] * 4, 2.0, [0, 0, 0, 1], math.log(2) - math.log(4 * 0.75 * 0.25)),  # + 2 KL(u || ybar)
+    ],
+)
+def test_all_rows_may_be_pinned_and_their_labels_ruled_out(
+    sigma: Any, lam: float, fixed: Any, objective: float
+) -> None:
+    result = collision_pseudo_labels(sigma, lam, fixed=fixed)
+    assert result.objective == pytest.approx(objective)
     assert np.isfinite(result.gap)
     assert result.converged
-
-
-def test_all_rows_may_be_pinned() -> None:
-    result = collision_pseudo_labels([[0.5, 0.5], [0.5, 0.5]], 2.0, fixed=[0, 1])
-    assert result.objective == pytest.approx(math.log(2))
-    assert result.converged
-    unfair = collision_pseudo_labels([[0.5, 0.5]] * 4, 2.0, fixed=[0, 0, 0, 1])
-    assert unfair.objective == pytest.approx(math.log(2) - math.log(4 * 0.75 * 0.25))  # + 2 KL(u || ybar)
 
 
 def test_a_class_without_prior_is_not_asked_for() -> None:
@@ -140,16 +142,14 @@ def test_a_start_near_the_solution_saves_iterations(solver: Any) -> None:
     assert warm.objective == pytest.approx(exact.objective, abs=1e-3)
 
 
-@pytest.mark.parametrize("solver", ["interior-point", "em", "pgd"])
-def test_stopping_early_warns_with_figures(solver: Any) -> None:
-    with pytest.warns(ConvergenceWarning, match=rf"{solver} stopped after 2 iterations.*max_iter=2.*tol 1"):
-        result = collision_pseudo_labels(UNEVEN, 100.0, solver=solver, max_iter=2)
-    assert not result.converged
-
-
-def test_a_step_that_is_too_long_is_told() -> None:
-    with pytest.warns(ConvergenceWarning, match="another step_size"):
-        result = collision_pseudo_labels(UNEVEN, 100.0, solver="pgd", step_size=1e4, max_iter=50)
+@pytest.mark.parametrize(
+    ("solver", "step_size", "advice"),
+    [("interior-point", None, "or tol"), ("em", None, "or tol, or use"), ("pgd", 1e4, "another step_size")],
+)
+def test_stopping_early_warns_with_figures(solver: Any, step_size: float | None, advice: str) -> None:
+    says = rf"{solver} stopped after 2 iterations.*max_iter=2.*tol 1.*{advice}"
+    with pytest.warns(ConvergenceWarning, match=says):
+        result = collision_pseudo_labels(UNEVEN, 100.0, solver=solver, max_iter=2, step_size=step_size)
     assert not result.converged
 
 
@@ -175,8 +175,10 @@ def test_large_problems_with_a_loose_tolerance_go_to_em(monkeypatch: pytest.Monk
             {"prior": [1, 1, -1, 1, 1]},
             r"prior is \[1, 1, -1, 1, 1\]; expected a share from 0 for",
         ),
-        ({"prior": [0] * 5}, "expected a share from 0"),
-        ({"prior": [1, 1, 1, 1, np.nan]}, "expected a share from 0"),
+        *(
+            ({"prior": prior}, "prior is .* expected a share from 0 for each class, not")
+            for prior in ([0] * 5, [1, 1, 1, 1, np.nan], [np.inf] * 5, [1e200] * 5)
+        ),
         ({"solver": "interior"}, "Did you mean 'interior-point'"),
         ({"tol": 0.0}, "tol=0.0"),
         ({"max_iter": 0}, "max_iter=0"),
@@ -213,15 +215,5 @@ def test_shares_of_any_scale_sum_to_one(scale: float) -> None:
     shares = read_prior(np.array([3.0, 1.0, 0.0]) * scale, 3)
     assert shares.sum() == pytest.approx(1, abs=1e-15)
     np.testing.assert_allclose(shares, [0.75, 0.25, 0], atol=2e-3 if scale < 1e-300 else 1e-15)
-
-
-def test_a_share_of_zero_is_refused_where_it_must_be_positive() -> None:
-    with pytest.raises(InvalidInputError, match=r"prior is \[1, 0\]; expected a positive share for each clu"):
-        read_prior([1, 0], 2, "cluster", positive=True)
-    assert read_prior([1, 0], 2).tolist() == [1, 0]
-
-
-@pytest.mark.parametrize("prior", [[np.inf, 1], [1e200, 1], [np.nan, 1], [-1, 2], [0, 0]])
-def test_what_is_no_share_is_refused(prior: list[float]) -> None:
-    with pytest.raises(InvalidInputError, match=r"prior is .* expected a share from 0 for each class, not"):
-        read_prior(prior, 2)
+    with pytest.raises(InvalidInputError, match=r"expected a positive share for each clu"):
+        read_prior(np.array([3.0, 1.0, 0.0]) * scale, 3, "cluster", positive=True)

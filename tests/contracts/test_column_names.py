@@ -54,11 +54,9 @@ def fitted(request: pytest.FixtureRequest) -> Any:
 
 
 class TestNames:
-    def test_are_those_of_scikit_learn(self, fitted: Any) -> None:
+    def test_are_those_of_scikit_learn_and_decide_the_order(self, fitted: Any) -> None:
         assert fitted.feature_names_in_.tolist() == NAMES
         assert fitted.feature_names_in_.dtype == object
-
-    def test_decide_the_order(self, fitted: Any) -> None:
         expected = fitted.predict_proba(FRAME)
         np.testing.assert_array_equal(fitted.predict_proba(FRAME[NAMES[::-1]]), expected)
         np.testing.assert_array_equal(fitted.predict(FRAME[NAMES[::-1]]), fitted.predict(FRAME))
@@ -115,39 +113,33 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 class TestSaved:
     def test_a_saved_model_knows_the_names(self, path: Path) -> None:
         onnx = pytest.importorskip("onnx")
+        model = onnx.load(path)
         assert list(read_card(card_path(path)).feature_names) == NAMES
-        metadata = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
-        assert json.loads(metadata["feature_names"]) == NAMES
-        assert [entry.name for entry in onnx.load(path).graph.input] == ["X"]
+        written = {entry.key: entry.value for entry in model.metadata_props}
+        assert json.loads(written["feature_names"]) == NAMES
+        assert [entry.name for entry in model.graph.input] == ["X"]
 
     def test_as_a_teacher_it_puts_columns_in_order(self, path: Path) -> None:
         teacher = as_teacher(path)
         expected = teacher.predict_logits(FRAME)
-        np.testing.assert_array_equal(teacher.predict_logits(FRAME[NAMES[::-1]]), expected)
-        np.testing.assert_array_equal(teacher.predict_logits(X), expected)
-        np.testing.assert_array_equal(teacher.observe(FRAME[NAMES[::-1]]).logits, expected)
+        for rows in (FRAME[NAMES[::-1]], X):
+            np.testing.assert_array_equal(teacher.predict_logits(rows), expected)
+            np.testing.assert_array_equal(teacher.observe(rows).logits, expected)
+            scores = Unifier([teacher], "logistic", random_state=0).score_teachers(rows)
+            np.testing.assert_allclose(scores, expected, rtol=1e-5)
         with pytest.raises(TeacherError, match="'model' cannot read X: it lacks the column 'petal width'"):
             teacher.predict_logits(FRAME[NAMES[:3]])
         with pytest.raises(TeacherError, match="has the unknown column 'a'"):
             teacher.predict_logits(FRAME.assign(a=0.0))
 
-    def test_a_unifier_of_saved_models_puts_columns_in_order(self, path: Path) -> None:
-        teacher = as_teacher(path)
-        unified = Unifier([teacher], "logistic", random_state=0)
-        np.testing.assert_array_equal(
-            unified.score_teachers(FRAME[NAMES[::-1]]), unified.score_teachers(FRAME)
-        )
-
 
 def test_names_of_strangers_that_make_no_sense_are_ignored(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
-    model = SoftLabelClassifier("logistic").fit(X, y)
-    path = model.save(tmp_path / "model.onnx")
+    path = SoftLabelClassifier("logistic").fit(X, y).save(tmp_path / "model.onnx")
     card_path(path).unlink()
     for content in ("[1, 2]", '["a", "a"]', "{", "open('x')"):
         graph = onnx.load(path)
-        onnx.helper.set_model_props(
-            graph, {"feature_names": content, "feature_kinds": '["text", "text"]', "classes": "[0, 1, 2]"}
-        )
+        names = {"feature_names": content, "feature_kinds": '["text", "text"]', "classes": "[0, 1, 2]"}
+        onnx.helper.set_model_props(graph, names)
         onnx.save(graph, path)
         assert as_teacher(path).predict_logits(FRAME).shape == (150, 3)

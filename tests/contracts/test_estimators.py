@@ -39,17 +39,7 @@ EXPECTED = {
     "check_supervised_y_no_nan": "NaN in y stands for an unknown label",
 }
 
-EXPECTED_OF_DISTILLER = {
-    "check_dtype_object": _PASSED_ON,
-    "check_classifiers_classes": "-1 in y stands for an unknown label",
-}
-
-EXPECTED_OF_SOFT_LABELS = {
-    "check_classifiers_classes": "-1 in y stands for an unknown label",
-}
-
-EXPECTED_OF_CLASSIFIER = {"check_classifiers_classes": "-1 in y stands for an unknown label"}
-
+_MINUS_ONE = {"check_classifiers_classes": "-1 in y stands for an unknown label"}
 _TOO_MANY = "y has labels beyond n_clusters - 1, since the check sets n_clusters to 1 or 2: an error here"
 EXPECTED_OF_CLUSTERING = dict.fromkeys(
     (
@@ -75,10 +65,8 @@ def expected(estimator: Any) -> dict[str, str]:
     if isinstance(estimator, CollisionClustering):
         return {} if isinstance(estimator, Unlabelled) else EXPECTED_OF_CLUSTERING
     if isinstance(estimator, CrossTaskDistiller):
-        return EXPECTED_OF_DISTILLER
-    if isinstance(estimator, SoftLabelClassifier):
-        return EXPECTED_OF_SOFT_LABELS
-    return EXPECTED if isinstance(estimator, Unifier) else EXPECTED_OF_CLASSIFIER
+        return {**_MINUS_ONE, "check_dtype_object": _PASSED_ON}
+    return EXPECTED if isinstance(estimator, Unifier) else _MINUS_ONE
 
 
 # a teacher that knows nothing of the checks' data is dropped

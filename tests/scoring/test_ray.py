@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
+from tests.rows.rows import check_source
 
 from consilience import (
     ConsilienceWarning,
@@ -28,6 +29,7 @@ from consilience import (
 )
 from consilience.exceptions import ScoringError
 from consilience.rows import HeldRows, Rows, as_rows
+from consilience.rows.datasets import RayRows
 from consilience.run import Run
 from consilience.scoring import engine_options, score_blocks
 from consilience.scoring import ray as engine
@@ -105,28 +107,14 @@ def test_workers_read_files_themselves(tmp_path: Path, monkeypatch: pytest.Monke
         on_ray(asked, rows)
 
 
-@pytest.mark.parametrize("kind", ["table", "texts"])  # arrays: tests/unify/test_unifier_on_ray.py
-def test_a_ray_dataset(kind: str) -> None:
+def test_rows_that_ray_holds() -> None:  # arrays: tests/unify/test_unifier_on_ray.py
     import ray
 
-    pandas = pytest.importorskip("pandas")
-    if kind == "table":
-        frame = pandas.DataFrame(X[:300], columns=list("pqrs"))
-        data = ray.data.from_pandas([frame[:250], frame[250:]])
-        asked = [as_teacher(lambda rows: rows[["p", "s"]].to_numpy(), ["a", "b"], output="logits")]
-        want = X[:300, [0, 3]].astype(np.float32)
-    else:
-        texts = [f"text {i}" for i in range(300)]
-        data = ray.data.from_items([{"words": text} for text in texts], override_num_blocks=7)
-        asked = [as_teacher(numbers_of, ["a", "b"], output="logits")]
-        want = numbers_of(texts).astype(np.float32)
-    rows = as_rows(data)
-    assert len(rows) == len(want)
-    np.testing.assert_array_equal(on_ray(asked, rows), want)
-
-
-def numbers_of(texts: list[str]) -> np.ndarray:
-    return np.array([[float(text.split()[1]), 1.0] for text in texts])
+    frame = pytest.importorskip("pandas").DataFrame(X, columns=list("pqrs"))
+    check_source(RayRows([ray.put(frame[:250]), ray.put(frame[250:])], [250, 350], 64), frame, sent=False)
+    texts = [f"text {i}" for i in range(300)]
+    data = ray.data.from_items([{"words": text} for text in texts], override_num_blocks=7)
+    check_source(as_rows(data), texts, sent=False)
 
 
 def test_a_teacher_that_always_ends_its_process() -> None:
@@ -145,7 +133,7 @@ def test_a_machine_that_is_removed(ray_cluster: Any) -> None:
         return rising(rows)
 
     asked = [*teachers()[:2], function(slow)]
-    options = {"workers": 6}
+    options = {"workers": 3, "num_cpus": 2}  # one on each machine
     lost = ray_cluster.add_node(num_cpus=2, object_store_memory=80 * 2**20)
     removed = threading.Event()
 

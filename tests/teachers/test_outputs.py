@@ -73,19 +73,15 @@ def test_one_number_per_row_for_two_classes_shows_both_remedies() -> None:
         read(np.zeros(4), k=2)
 
 
-def test_logits_stay_as_they_are() -> None:
+def test_logits_stay_and_probabilities_become_floored_logs() -> None:
     np.testing.assert_array_equal(read(LOGITS), LOGITS)
     np.testing.assert_array_equal(read(PROBA, "logits"), PROBA)
-
-
-def test_probabilities_become_floored_logs() -> None:
-    np.testing.assert_allclose(read(PROBA), np.log(np.maximum(PROBA, 1e-6)))
+    given = PROBA.copy()
+    np.testing.assert_allclose(read(given), np.log(np.maximum(PROBA, 1e-6)))
+    np.testing.assert_array_equal(given, PROBA)  # the model's own array is not written to
     np.testing.assert_allclose(read(PROBA, floor=0.01)[2], np.log([1.0, 0.01, 0.01]))
-
-
-def test_rows_that_nearly_sum_to_one_are_scaled() -> None:
-    logits = read((GOOD * 1.0005).astype(np.float32))
-    np.testing.assert_allclose(np.exp(logits).sum(axis=1), 1, atol=1e-12)
+    nearly = read((GOOD * 1.0005).astype(np.float32))  # is scaled to one
+    np.testing.assert_allclose(np.exp(nearly).sum(axis=1), 1, atol=1e-12)
     read(replaced(GOOD, 0, [1 + 5e-7, -5e-7, 0]))
 
 
@@ -95,35 +91,20 @@ def test_rows_of_nan_abstain() -> None:
         assert np.isnan(logits[1]).all()
         np.testing.assert_array_equal(logits[[0, 2, 3]], read(scores)[[0, 2, 3]])
     assert np.isnan(read(np.full((4, 3), np.nan))).all()
-
-
-def test_rows_are_counted_with_the_abstentions() -> None:
-    scores = replaced(replaced(GOOD, 0, np.nan), 2, [0.5, 0, 0])
-    with pytest.raises(TeacherError, match=r"sum to 0\.5 in row 2 "):
-        read(scores)
+    with pytest.raises(TeacherError, match=r"sum to 0\.5 in row 2 "):  # rows are counted with them
+        read(replaced(replaced(GOOD, 0, np.nan), 2, [0.5, 0, 0]))
 
 
 def test_the_first_batch_decides_and_abstentions_do_not() -> None:
     reader = ScoreReader("t", 3)
+    with pytest.raises(TeacherError):
+        reader.read(GOOD * 0.5, 4)  # what is refused decides nothing, either
     assert np.isnan(reader.read(np.full((4, 3), np.nan), 4)).all()
     assert reader.output == "auto"
     reader.read(PROBA, 4)
     assert reader.output == "probabilities"
     with pytest.raises(TeacherError, match=r"gave the probability -2 in row 0 .*Pass output='logits'"):
         reader.read(LOGITS, 4)
-
-
-def test_a_failed_batch_decides_nothing() -> None:
-    reader = ScoreReader("t", 3)
-    with pytest.raises(TeacherError):
-        reader.read(GOOD * 0.5, 4)
-    np.testing.assert_array_equal(reader.read(LOGITS, 4), LOGITS)
-
-
-def test_the_models_own_array_is_not_written_to() -> None:
-    scores = PROBA.copy()
-    read(scores)
-    np.testing.assert_array_equal(scores, PROBA)
 
 
 @pytest.mark.parametrize(

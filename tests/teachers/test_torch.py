@@ -88,12 +88,6 @@ def test_floats_take_the_modules_dtype(dtype: Any, as_tensor: bool) -> None:
     assert logits.dtype == np.float64
 
 
-def test_token_ids_stay_integers() -> None:
-    module = torch.nn.Sequential(torch.nn.EmbeddingBag(7, 5), torch.nn.Linear(5, 3))
-    ids = np.arange(12).reshape(4, 3) % 7
-    assert as_teacher(module, CLASSES).predict_logits(ids).shape == (4, 3)
-
-
 @pytest.mark.parametrize("as_tensor", [True, False])
 def test_a_module_that_writes_into_its_input_does_not_change_x(as_tensor: bool) -> None:
     module = torch.nn.Sequential(torch.nn.ReLU(inplace=True), torch.nn.Linear(4, 3))
@@ -103,9 +97,14 @@ def test_a_module_that_writes_into_its_input_does_not_change_x(as_tensor: bool) 
     np.testing.assert_array_equal(np.asarray(given), before)
 
 
-def test_a_tensor_that_wants_gradients_is_fine() -> None:
+def test_token_ids_stay_integers_and_a_tensor_may_want_gradients() -> None:
+    module = torch.nn.Sequential(torch.nn.EmbeddingBag(7, 5), torch.nn.Linear(5, 3))
+    ids = np.arange(12).reshape(4, 3) % 7
+    assert as_teacher(module, CLASSES).predict_logits(ids).shape == (4, 3)
     given = torch.tensor(X, dtype=torch.float32, requires_grad=True)
     assert as_teacher(torch.nn.Linear(4, 3), CLASSES).predict_logits(given).shape == (10, 3)
+    logits = as_teacher(lambda X: torch.ones(len(X), 3, requires_grad=True) * 2, CLASSES).predict_logits(X)
+    np.testing.assert_array_equal(logits, 2)
 
 
 def test_device_moves_the_module() -> None:
@@ -125,8 +124,3 @@ def test_a_module_that_ends_in_softmax() -> None:
 def test_classes_are_needed() -> None:
     with pytest.raises(TeacherError, match="'Linear' is a torch module, which does not name its classes"):
         as_teacher(torch.nn.Linear(4, 3))
-
-
-def test_a_function_may_return_a_tensor() -> None:
-    logits = as_teacher(lambda X: torch.ones(len(X), 3, requires_grad=True) * 2, CLASSES).predict_logits(X)
-    np.testing.assert_array_equal(logits, 2)

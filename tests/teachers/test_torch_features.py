@@ -44,18 +44,21 @@ def test_the_head_is_the_last_to_run_not_the_last_to_be_defined() -> None:
     np.testing.assert_array_equal(teacher.class_weights, module.head.weight.detach().numpy())
 
 
+class Careless(nn.Module):  # type: ignore[misc,name-defined]
+    """Writes into its embedding afterwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Any) -> Any:
+        hidden = self.body(x)
+        logits = self.head(hidden)
+        hidden.zero_()
+        return logits
+
+
 def test_a_module_that_writes_into_the_embedding_afterwards() -> None:
-    class Careless(nn.Module):  # type: ignore[misc,name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.body, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
-
-        def forward(self, x: Any) -> Any:
-            hidden = self.body(x)
-            logits = self.head(hidden)
-            hidden.zero_()
-            return logits
-
     module = Careless()
     np.testing.assert_allclose(as_teacher(module, CLASSES).embed(X), run(module.body), atol=1e-6)
 
@@ -152,15 +155,10 @@ def test_embeddings_that_are_none(embed: Any, says: str) -> None:
 
 
 def test_a_linear_layer_that_never_runs_gives_no_embedding() -> None:
-    class Idle(nn.Module):  # type: ignore[misc,name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.unused = nn.Linear(4, 3)
-
-        def forward(self, x: Any) -> Any:
-            return x[:, :3]
-
-    teacher = as_teacher(Idle(), CLASSES)
+    module = nn.Sequential(nn.Flatten())
+    module.unused = nn.Linear(4, 3)
+    module.forward = lambda x: x[:, :3]
+    teacher = as_teacher(module, CLASSES)
     assert teacher.observe(X).embeddings is None
     assert teacher.embed(X) is None
 
@@ -199,10 +197,10 @@ def test_a_fingerprint_changes_with_the_model_and_with_nothing_else() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_compiled_modules_have_a_fingerprint_and_no_embedding() -> None:
-    module = nn.Sequential(nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 3)).eval()
-    other = nn.Sequential(module[0], nn.Tanh(), module[2]).eval()
-    compiled = [torch.jit.trace(part, torch.zeros(2, 4)) for part in (module, other)]
-    teachers = [as_teacher(part, CLASSES) for part in compiled]
+    parts = (nn.ReLU(), nn.Tanh())
+    modules = [nn.Sequential(nn.Linear(4, 7), part, nn.Linear(7, 3)).eval() for part in parts]
+    modules[1][0], modules[1][2] = modules[0][0], modules[0][2]
+    teachers = [as_teacher(torch.jit.trace(module, torch.zeros(2, 4)), CLASSES) for module in modules]
     first, other = (teacher.fingerprint for teacher in teachers)
     assert teachers[0].fingerprint == first != other
     assert teachers[0].observe(X).embeddings is None

@@ -28,8 +28,7 @@ from consilience.files.card import write_card
 from consilience.kernels.transport.centres import nearest_other_mean
 from consilience.teachers import Observed
 from consilience.transport import Embedding, Superclass
-from consilience.transport.centres import features, teacher_centres
-from consilience.transport.ncm import NcmAccuracy, ncm_accuracy
+from consilience.transport.centres import NcmAccuracy, features, ncm_accuracy, teacher_centres
 
 DIGITS, LABELS = load_digits(return_X_y=True)
 DIGITS = DIGITS / 16

@@ -35,21 +35,16 @@ class TorchRows(Rows):
     local = True
 
     def __init__(self, dataset: Any) -> None:
-        kind = type(dataset).__name__
+        problem = "" if hasattr(dataset, "__len__") else " without a length"
         if is_instance_of(dataset, "torch.utils.data", "IterableDataset"):
-            kind += ", an IterableDataset, whose rows cannot be read by number"
-        elif hasattr(dataset, "__len__"):
-            self._dataset, few = dataset, min(2, len(dataset))
-            self.borders = cut([len(dataset)], 1)  # until a row was read
-            size = bytes_of(self.take(np.arange(few)))
-            self.borders = cut([len(dataset)], block_rows(size, few))
-            return
-        else:
-            kind += " without a length"
-        raise InvalidInputError(
-            f"X is a {kind}. Rows are read several times: give a map-style Dataset, with __len__ and "
-            "__getitem__."
-        )
+            problem = ", an IterableDataset, whose rows cannot be read by number"
+        if problem:
+            raise InvalidInputError(
+                f"X is a {type(dataset).__name__}{problem}. Rows are read several times: give a map-style "
+                "Dataset, with __len__ and __getitem__."
+            )
+        self._dataset, few = dataset, min(2, len(dataset))
+        self.borders = cut([len(dataset)], block_rows(bytes_of(self.take(np.arange(few))), few))
 
     def read(self, block: int) -> Any:
         """Return the rows of one block: a tensor, an array, or a list of texts or images."""

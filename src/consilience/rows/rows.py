@@ -193,17 +193,9 @@ class HeldRows(Rows):
     local = True
 
     def __init__(self, X: Any, *, held: bool = True, rows_of_a_block: int | None = None) -> None:
-        self._X, self.held, self._size = as_values(X), held, rows_of_a_block
-        self._n_rows = n_rows(self._X)
-
-    @cached_property
-    def borders(self) -> NDArray[np.int64]:  # type: ignore[override]
-        """Where each block begins, and the number of rows."""
-        few = take_rows(self._X, slice(0, LOOKED_AT))
-        return cut([self._n_rows], self._size or block_rows(bytes_of(few), n_rows(few)))
-
-    def __len__(self) -> int:
-        return self._n_rows
+        self._X, self.held = as_values(X), held
+        count, few = n_rows(self._X), take_rows(self._X, slice(0, LOOKED_AT))
+        self.borders = cut([count], rows_of_a_block or block_rows(bytes_of(few), n_rows(few)))
 
     @property
     def given(self) -> Any:
@@ -243,12 +235,6 @@ def as_rows(X: Any, option: str = "X") -> Rows:
     """
     if isinstance(X, Rows):
         return X
-    rows = _opened(X, option)
-    rows.option = option
-    return rows
-
-
-def _opened(X: Any, option: str) -> Rows:
     if isinstance(X, str) and X and not _names_files(X):
         raise InvalidInputError(
             f"X is a single text, {X[:80]!r}; give a list of texts. If it is meant as a path: there is "
@@ -262,9 +248,9 @@ def _opened(X: Any, option: str) -> Rows:
     home = next((home for kind, home in _HOMES.items() if is_instance_of(X, *kind)), None)
     if home is None and hasattr(X, "__next__") and hasattr(X, "__iter__"):
         home = "datasets"
-    if home is None:
-        return HeldRows(X)
-    rows: Rows = importlib.import_module(f"consilience.rows.{home}").open_rows(X)
+    opener = HeldRows if home is None else importlib.import_module(f"consilience.rows.{home}").open_rows
+    rows: Rows = opener(X)
+    rows.option = option
     return rows
 
 

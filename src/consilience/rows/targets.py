@@ -196,21 +196,15 @@ class TargetRows:
     def share(self, place: int, count: int) -> TargetRows:
         """Return the blocks that one of `count` processes learns from; a sample is still one of all rows.
 
-        Whole stretches are dealt out, the largest first, each to whoever has the fewest rows; single blocks
-        if there are too few stretches for that to be fair.
+        Whole stretches are dealt out in turn; single blocks if there are too few stretches for that to be
+        fair.
         """
         dealt = list(self.stretches)
         if len(dealt) < _PARTS_OF_A_SHARE * count:
             dealt = [range(block, block + 1) for block in self.numbers]
-        sizes = [sum(map(self.rows_in, stretch)) for stretch in dealt]
-        given, mine = [0] * count, list[int]()
-        for i in sorted(range(len(dealt)), key=lambda i: -sizes[i]):
-            to = given.index(min(given))
-            given[to] += sizes[i]
-            if to == place:
-                mine.append(i)
         found = copy.copy(self)
-        found.stretches, found.n_rows = [dealt[i] for i in sorted(mine)], given[place]
+        found.stretches = dealt[place::count]
+        found.n_rows = sum(map(self.rows_in, found.numbers))
         return found
 
     def sent(self, send: Callable[[Rows], Rows]) -> TargetRows:

@@ -50,28 +50,20 @@ class Pace:
     """
 
     def __init__(self, most: int, first: int = FIRST) -> None:
-        self._most, self._size = most, min(first, most)
+        self._most, self.size = most, min(first, most)
         self.seconds_a_row = 0.0
-
-    def borders(self, rows: int) -> Iterator[tuple[int, int]]:
-        """Yield where each batch begins and ends."""
-        start = 0
-        while start < rows:
-            stop = min(start + self._size, rows)
-            yield start, stop
-            start = stop
 
     def took(self, rows: int, seconds: float) -> None:
         """Choose the next size from how long some rows took."""
         self.seconds_a_row = seconds / max(rows, 1)
         fit = BATCH_SECONDS / max(self.seconds_a_row, 1e-12)  # rows that would fill a batch's time
-        if self._size > fit:
-            self._size = max(1, int(fit))
+        if self.size > fit:
+            self.size = max(1, int(fit))
             return
         # Grow by powers of two, so that a quick teacher always gets the same batches. Leave room: the next
         # rows may take several times as long.
-        factor = 16 if self._size * 64 <= fit else 2 if self._size * 4 <= fit else 1
-        self._size = min(self._size * factor, self._most)
+        factor = 16 if self.size * 64 <= fit else 2 if self.size * 4 <= fit else 1
+        self.size = min(self.size * factor, self._most)
 
 
 def ask_batches(

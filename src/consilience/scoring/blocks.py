@@ -381,9 +381,9 @@ def _batches(block: Block, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch
     """Yield some rows of a block in order; at least one batch, so that no rows show errors, too."""
     if not len(rows):
         yield Batch(rows, block.X, block.rows.start)
-    for start, stop in pace.borders(len(rows)):
-        part = rows[start:stop]
-        follow = int(part[-1] - part[0]) == stop - start - 1  # then it is a view, where X is an array
+    while len(rows):
+        part, rows = rows[: pace.size], rows[pace.size :]
+        follow = int(part[-1] - part[0]) == len(part) - 1  # then it is a view, where X is an array
         places: Any = slice(int(part[0]), int(part[-1]) + 1) if follow else part
-        X = block.X if stop - start == len_of(block) else take_rows(block.X, places)
+        X = block.X if len(part) == len_of(block) else take_rows(block.X, places)
         yield Batch(part, X, block.rows.start)

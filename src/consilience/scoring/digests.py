@@ -17,6 +17,7 @@ from consilience.teachers.outputs import tensor_values
 SIZE = 16
 # cells whose repr is their content
 _CELLS = (str, bytes, int, float, complex, bool, type(None), datetime.date, datetime.time, datetime.timedelta)
+_MISSING = ("NAType", "NaTType")
 
 
 def row_digests(X: Any) -> NDArray[np.uint64] | None:
@@ -83,13 +84,10 @@ def _of_table(X: Any) -> NDArray[np.uint64] | None:
 
 
 def _of_cells(rows: list[Any], about: str) -> NDArray[np.uint64] | None:
-    texts = []
-    for row in rows:
-        cells = row if isinstance(row, list | tuple) else [row]
-        if not all(isinstance(cell, _CELLS) or _is_missing(cell) for cell in _flat(cells)):
-            return None
-        texts.append(repr(row).encode("utf-8", "surrogatepass"))
-    return _digests(texts, about)
+    """Digest cells by their repr, if that is their content."""
+    if not all(isinstance(cell, _CELLS) or type(cell).__name__ in _MISSING for cell in _flat(rows)):
+        return None
+    return _digests([repr(row).encode("utf-8", "surrogatepass") for row in rows], about)
 
 
 def _flat(cells: Iterable[Any]) -> Iterable[Any]:
@@ -98,10 +96,6 @@ def _flat(cells: Iterable[Any]) -> Iterable[Any]:
             yield from _flat(cell)
         else:
             yield cell
-
-
-def _is_missing(cell: Any) -> bool:
-    return type(cell).__name__ in ("NAType", "NaTType")
 
 
 def _as_array(X: Any) -> NDArray[Any] | None:

@@ -149,14 +149,6 @@ class Onnx(Adapter):
 
     def _matrix(self, result: Any) -> NDArray[Any]:
         """Return one run's scores as an array (n, k)."""
-        if isinstance(result, list):
-            keys = self._found.keys or self.classes.tolist()
-            ensure(
-                result and isinstance(result[0], dict) and set(result[0]) == set(keys),
-                self.name,
-                "returned dictionaries whose keys are not its classes.",
-            )
-            return np.array([[row[key] for key in keys] for row in result], dtype=np.float64)
         values = np.asarray(result)
         one_margin = self._found.margin and len(self.classes) == 2 and values.shape[1:] == (1,)
         return binary_logits(values) if one_margin else values
@@ -176,8 +168,9 @@ class Onnx(Adapter):
         # what onnxruntime gets is what was checked, even if the file has changed since this was made
         model = self._load(self.name)
         known = {value.name for value in [*model.graph.output, *model.graph.input]}
-        if self._seen is not None and self._seen.tensor not in known:
-            model.graph.output.add().name = self._seen.tensor  # onnxruntime infers its type
+        fetched = {self._found.output, self._seen.tensor if self._seen is not None else self._found.output}
+        for tensor in fetched - known:
+            model.graph.output.add().name = tensor  # onnxruntime infers its type
         options = onnxruntime.SessionOptions()
         # errors only: skl2onnx declares shapes loosely, and each would be a warning on stderr
         options.log_severity_level = 3

@@ -51,20 +51,19 @@ class Scores:
     Attributes
     ----------
     output : str
-        Name of the graph's output.
+        The tensor that holds them: an output of the graph, or what a ZipMap makes an output of.
     kind : {"logits", "probabilities"} or None
         What they are, where the graph leaves no doubt.
     margin : bool
         Whether a binary classifier's one margin was picked out.
-    keys : list or None
-        The keys of a ZipMap, in the order of its tensor's columns, when the output is a sequence of
-        dictionaries.
+    keys : list
+        The keys of the ZipMap, in the order of the tensor's columns.
     """
 
     output: str
     kind: Kind | None
     margin: bool
-    keys: list[Any] | None
+    keys: list[Any]
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ def find_scores(graph: Graph, name: str, wanted: str = "auto") -> Scores:
     ]
     output = found[choose_output([one.name for one in found], dims, wanted)]
     maker = graph.producers.get(output.name)
-    zipped = output.type.HasField("sequence_type") and maker is not None and maker.op_type == "ZipMap"
+    zipmap = maker if maker is not None and maker.op_type == "ZipMap" else None
     node, picked = graph.origin(output.name)
     kind = None if node is None else _kind(graph, node)
     # onnxruntime's columns of such a model contradict its own label: column 0 is the second class's margin
@@ -170,7 +169,9 @@ def find_scores(graph: Graph, name: str, wanted: str = "auto") -> Scores:
     )
     if kind is None and "logit" in output.name.lower():
         kind = "logits"  # but "probabilities" proves nothing: skl2onnx calls the margins of an SVC so, too
-    return Scores(output.name, kind, picked and kind == "logits", _labels(maker) or None if zipped else None)
+    # the matrix itself: a dictionary for each row would cost more than the model
+    tensor = output.name if zipmap is None else zipmap.input[0]
+    return Scores(tensor, kind, picked and kind == "logits", _labels(zipmap))
 
 
 def _kind(graph: Graph, node: Any) -> Kind | None:

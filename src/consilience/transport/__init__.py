@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from consilience._optional import lazy
 
 if TYPE_CHECKING:
-    from consilience.transport.centres import class_centres, cost_matrix
+    from consilience.transport.centres import class_centres, cost_matrix, ncm_accuracy
     from consilience.transport.costs import Constant, Embedding, Random, Superclass
     from consilience.transport.distance import SinkhornResult, convergence_curves, convergence_rate, sinkhorn
-    from consilience.transport.ncm import ncm_accuracy
 
 __all__ = [
     "Constant",
@@ -38,7 +37,7 @@ __getattr__, __dir__ = lazy(
         "convergence_curves": "distance",
         "convergence_rate": "distance",
         "cost_matrix": "centres",
-        "ncm_accuracy": "ncm",
+        "ncm_accuracy": "centres",
         "sinkhorn": "distance",
     },
 )
