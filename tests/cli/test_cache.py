@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.cli.running import refused, run, view_of
 
-pytest.importorskip("click")
-
-from click.testing import CliRunner
-
-from consilience.cli.app import app
 from consilience.scoring.store import ScoreStore
 from consilience.teachers import Observed
 
 DIGESTS = np.random.default_rng(0).integers(0, 2**64, size=(100, 2), dtype=np.uint64)
-
-
-def run(*words: Any, **options: Any) -> Any:
-    return CliRunner().invoke(app, ["cache", *map(str, words)], **options)
-
-
-def shown(*words: Any) -> Any:
-    result = run(*words, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 @pytest.fixture
@@ -44,14 +29,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_models_rows_and_bytes_are_shown(folder: Path) -> None:
-    view = shown(folder)
+    view = view_of("cache", folder)
     birds, pets = view["models"]
     assert birds["n_bytes"] > pets["n_bytes"] > 0
     assert (birds["teacher"], birds["n_classes"], birds["n_rows"], birds["n_files"]) == ("birds", 3, 100, 1)
     assert birds["last_use"] == "2001-09-09T01:47:40Z"
     assert view["n_bytes"] == ScoreStore(folder).size
     assert view["n_bytes_deleted"] == 0
-    text = run(folder).stdout
+    text = run("cache", folder).stdout
     for words in ("2 models, 110 rows", "birds", r"pets\x1b", "2001-09-09 01:47"):
         assert words in text
     assert "\x1b" not in text
@@ -62,37 +47,31 @@ def test_looking_changes_nothing(folder: Path) -> None:
         return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*")}
 
     before = state()
-    run(folder)
+    run("cache", folder)
     assert state() == before
 
 
 def test_a_limit_deletes_what_was_not_used_for_longest(folder: Path) -> None:
     before = ScoreStore(folder).size
-    view = shown(folder, "--limit", before - 1)
+    view = view_of("cache", folder, "--limit", before - 1)
     assert [model["n_rows"] for model in view["models"]] == [100, 0]
     assert view["n_bytes"] + view["n_bytes_deleted"] == before
-    result = run(folder, "--limit", "much")
-    assert result.exit_code == 2
-    assert "--limit 'much' must be a size such as" in " ".join(result.output.split())
+    assert "--limit 'much' must be a size such as" in refused("cache", folder, "--limit", "much")
 
 
 def test_clearing_asks_first(folder: Path) -> None:
     mine = folder / "notes.txt"
     mine.write_text("mine")
     for answer, says in (("n\n", "Nothing was deleted."), ("", "give --yes")):
-        result = run(folder, "--clear", input=answer)
-        assert result.exit_code == 2
-        assert says in " ".join(result.output.split())
+        assert says in run("cache", folder, "--clear", input=answer).output
         assert ScoreStore(folder).size > 0
-    result = run(folder, "--clear", input="y\n")
-    assert result.exit_code == 0
-    assert "The cache is empty." in result.stdout
+    assert "The cache is empty." in run("cache", folder, "--clear", input="y\n").stdout
     assert [path.name for path in sorted(folder.iterdir())] == ["README.txt", "notes.txt"]
 
 
 def test_clearing_without_a_question(folder: Path) -> None:
     size = ScoreStore(folder).size
-    view = shown(folder, "--clear", "--yes")
+    view = view_of("cache", folder, "--clear", "--yes")
     assert (view["models"], view["n_bytes_deleted"]) == ([], size)
 
 
@@ -109,6 +88,4 @@ def test_what_is_wrong_is_said(
 ) -> None:
     monkeypatch.chdir(folder.parent)
     (folder.parent / "thesis.tex").write_text("x")
-    result = run(*words)
-    assert result.exit_code == 2
-    assert says in " ".join(result.output.split())
+    assert says in refused("cache", *words)

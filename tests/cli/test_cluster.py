@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
-
-pytest.importorskip("click")
-
-from click.testing import CliRunner
+from tests.cli.running import done, refused, view_of
 
 from consilience import clustering_accuracy
-from consilience.cli.app import app
-
-
-def run(*arguments: object):
-    return CliRunner().invoke(app, ["cluster", *map(str, arguments)])
 
 
 @pytest.fixture(scope="module")
@@ -39,42 +30,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_clusters_are_written_and_described(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "labels.npy"
-    options = ("--data", folder / "X.npy", "--clusters", 3, "--out", out, "--n-init", 3)
-    result = run(*options, "--truth", folder / "y.npy", "--json")
-    assert result.exit_code == 0, result.output
-    view = json.loads(result.stdout)
+    options = ("--data", folder / "X.npy", "--clusters", 3, "--out", out, "--n-init", 2)
+    view = view_of("cluster", *options, "--truth", folder / "y.npy")
     labels = np.load(out, allow_pickle=False)
     assert [cluster["rows"] for cluster in view["clusters"]] == np.bincount(labels).tolist()
     shares = [cluster["share"] for cluster in view["clusters"]]
     np.testing.assert_allclose(shares, np.bincount(labels) / 150)
     assert all(1 / 3 < cluster["confidence"] <= 1 for cluster in view["clusters"])
     assert view["agreement"]["accuracy"] == clustering_accuracy(np.load(folder / "y.npy"), labels) > 0.85
-    assert 0.5 < view["agreement"]["ari"] < 1
-    assert 0.5 < view["agreement"]["nmi"] < 1
-    shown = run(*options, "--truth", folder / "y.npy")
-    assert f"{100 * view['agreement']['accuracy']:.1f}% of 150 rows" in shown.stdout
-    assert "mean confidence" in shown.stdout
-    assert all(f"{100 * share:.1f}%" in shown.stdout for share in shares)
-    assert shown.stderr == ""
-    assert "accuracy" not in run(*options).stdout
+    assert all(0.5 < view["agreement"][name] < 1 for name in ("ari", "nmi"))
+    shown = done("cluster", *options, "--truth", folder / "y.npy").stdout
+    assert f"{100 * view['agreement']['accuracy']:.1f}% of 150 rows" in shown
+    assert all(f"{100 * share:.1f}%" in shown for share in shares)
 
 
 def test_images_are_clustered_as_rows_of_pixels(folder: Path, tmp_path: Path) -> None:
-    X = np.load(folder / "X.npy")
-    np.save(tmp_path / "images.npy", X.reshape(150, 2, 2))
-    found = []
-    for data in (folder / "X.npy", tmp_path / "images.npy"):
-        result = run("--data", data, "--clusters", 3, "--out", tmp_path / "labels.npy", "--n-init", 1)
-        assert result.exit_code == 0, result.output
-        found.append(np.load(tmp_path / "labels.npy").tolist())
-    assert found[0] == found[1]
+    np.save(tmp_path / "images.npy", np.load(folder / "X.npy").reshape(150, 2, 2))
+    files = (folder / "X.npy", tmp_path / "images.npy")
+    options = ("--clusters", 3, "--out", tmp_path / "labels.npy", "--n-init", 1)
+    first, second = (view_of("cluster", "--data", data, *options)["clusters"] for data in files)
+    assert first == second
 
 
 @pytest.mark.parametrize("labels", ["some.npy", "some.csv"])
 def test_known_labels_number_the_clusters(folder: Path, tmp_path: Path, labels: str) -> None:
     out = tmp_path / "labels.csv"
     files = ("--data", folder / "X.npy", "--out", out, "--labels", folder / labels)
-    view = json.loads(run(*files, "--clusters", 3, "--json").stdout)
+    view = view_of("cluster", *files, "--clusters", 3)
     assert view["n_labels"] == 3
     assert [cluster["labelled"] for cluster in view["clusters"]] == [1, 1, 1]
     lines = out.read_text().split()
@@ -85,9 +67,7 @@ def test_known_labels_number_the_clusters(folder: Path, tmp_path: Path, labels: 
 def test_names_number_the_clusters_in_sorted_order(folder: Path, tmp_path: Path) -> None:
     out, labels = tmp_path / "labels.npy", tmp_path / "names.csv"
     labels.write_text("label\nsetosa\n" + '""\n' * 59 + "virginica\n" + '""\n' * 89)
-    view = json.loads(
-        run("--data", folder / "X.npy", "--out", out, "--labels", labels, "--clusters", 3, "--json").stdout
-    )
+    view = view_of("cluster", "--data", folder / "X.npy", "--out", out, "--labels", labels, "--clusters", 3)
     assert [cluster["labelled"] for cluster in view["clusters"]] == [1, 1, 0]
     assert np.load(out)[[0, 60]].tolist() == [0, 1]
 
@@ -118,10 +98,5 @@ def test_bad_input_exits_2_with_one_sentence(
 ) -> None:
     monkeypatch.chdir(folder)
     before = sorted(folder.iterdir())
-    result = run("--data", "X.npy", "--out", "labels.npy", *arguments)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("Error: ")
-    assert expected in result.stderr
-    assert result.stderr.count("\n") == 1
+    assert expected in refused("cluster", "--data", "X.npy", "--out", "labels.npy", *arguments)
     assert sorted(folder.iterdir()) == before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,19 +12,14 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
-pytest.importorskip("click")
 skl2onnx = pytest.importorskip("skl2onnx")
 
-from click.testing import CliRunner  # noqa: E402
+
+from tests.cli.running import done, refused, run, view_of  # noqa: E402
 
 from consilience import as_teacher  # noqa: E402
-from consilience.cli.app import app  # noqa: E402
 
 NAMES = np.array(["setosa", "versicolor", "virginica"])
-
-
-def run(*arguments: object):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def command(*arguments: object, cwd: Path | None = None):
@@ -69,9 +63,7 @@ def test_unify_makes_a_model_that_inspect_and_as_teacher_read(folder: Path, tmp_
     teachers = ("--teacher", folder / "early.onnx", "--teacher", folder / "late.onnx")
     test = ("--test-data", folder / "X.npy", "--test-labels", folder / "y.npy")
     files = ("--data", folder / "X.npy", "--out", out, "--soft-labels", soft)
-    result = run("unify", *teachers, *files, *test, "--student", "logistic", "--json")
-    assert result.exit_code == 0, result.output
-    summary = json.loads(result.stdout)
+    summary = view_of("unify", *teachers, *files, *test, "--student", "logistic")
     assert summary["classes"] == NAMES.tolist()
     assert summary["accuracy"] > 0.8
     assert summary["n_rows"] == 150
@@ -87,66 +79,36 @@ def test_unify_makes_a_model_that_inspect_and_as_teacher_read(folder: Path, tmp_
     assert teacher.classes.tolist() == NAMES.tolist()
     right = teacher.classes[teacher.predict_logits(np.load(folder / "X.npy")).argmax(axis=1)]
     assert (right == np.load(folder / "y.npy")).mean() == pytest.approx(summary["accuracy"])
-    view = json.loads(run("inspect", out, soft, "--json").stdout)
+    view = view_of("inspect", out, soft)
     assert view["overlaps"] == [[3, 3], [3, 3]]
     assert view["components"] == [NAMES.tolist()]
 
 
-def test_test_rows_without_a_label_do_not_count(folder: Path, tmp_path: Path) -> None:
+def test_test_rows_without_a_label_do_not_count_and_unknown_classes_are_errors(
+    folder: Path, tmp_path: Path
+) -> None:
     y = np.load(folder / "y.npy").astype(object)
-    y[::3] = ""
+    y[::3], y[1::3] = "", "rose"
     (tmp_path / "y.csv").write_text("label\n" + "\n".join(f'"{label}"' for label in y) + "\n")
     files = ("-t", folder / "early.onnx", "-t", folder / "late.onnx", "--data", folder / "X.npy")
     test = ("--test-data", folder / "X.npy", "--test-labels", tmp_path / "y.csv")
-    options = ("--out", tmp_path / "u.onnx", "--student", "logistic")
-    view = json.loads(run("unify", *files, *test, *options, "--json").stdout)
-    teacher = as_teacher(tmp_path / "u.onnx")
-    guesses = teacher.classes[teacher.predict_logits(np.load(folder / "X.npy")).argmax(axis=1)]
-    known = y != ""
-    assert view["n_test"] == known.sum() == 100
-    assert view["accuracy"] == pytest.approx((guesses == y)[known].mean())
-    assert view["warnings"] == []
-
-
-def test_test_rows_of_a_class_that_nobody_knows_are_errors(folder: Path, tmp_path: Path) -> None:
-    y = np.load(folder / "y.npy").astype(object)
-    y[::3] = "rose"
-    (tmp_path / "y.csv").write_text("label\n" + "\n".join(y) + "\n")
-    files = ("-t", folder / "early.onnx", "-t", folder / "late.onnx", "--data", folder / "X.npy")
-    test = ("--test-data", folder / "X.npy", "--test-labels", tmp_path / "y.csv")
     options = ("--out", tmp_path / "u.onnx", "--student", "logistic", "--report", tmp_path / "u.html")
-    view = json.loads(run("unify", *files, *test, *options, "--json").stdout)
+    view = view_of("unify", *files, *test, *options)
     teacher = as_teacher(tmp_path / "u.onnx")
     guesses = teacher.classes[teacher.predict_logits(np.load(folder / "X.npy")).argmax(axis=1)]
-    assert view["n_test"] == 150
-    assert view["accuracy"] == pytest.approx((guesses == y).mean())
+    assert view["n_test"] == 100
+    assert view["accuracy"] == pytest.approx((guesses == y)[y != ""].mean())
     remark = "1 class that nobody knows, whose rows count as errors: 'rose' (50 rows)."
     assert [warning["message"] for warning in view["warnings"]] == [f"--test-labels: {remark}"]
     assert "whose rows count as errors" in (tmp_path / "u.html").read_text()
 
 
-def test_unify_keeps_what_teachers_say(folder: Path, tmp_path: Path) -> None:
-    store = tmp_path / "scores"
-    for method in ("ce", "sd"):
-        result = run(
-            "unify", "-t", folder / "early.onnx", "-t", folder / "late.onnx", "--data", folder / "X.npy",
-            "--soft-labels", tmp_path / f"{method}.npy", "--method", method, "--cache", store,
-        )  # fmt: skip
-        assert result.exit_code == 0, result.output
-        kept = sorted(str(path) for path in store.rglob("*") if path.is_file())
-        if method == "ce":
-            first = kept
-    assert kept == first  # the second run asked nobody
-    assert len(first) >= 2
-
-
 def test_only_soft_labels_train_no_student(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "q.npy"
-    result = run(
+    result = done(
         "unify", "-t", folder / "early.onnx", "-t", folder / "late_scores.npy", "--data", folder / "X.csv",
         "--classes", "late_scores=versicolor,virginica", "--soft-labels", out, "--method", "ce",
     )  # fmt: skip
-    assert result.exit_code == 0, result.output
     assert "only soft labels were asked for" in result.stdout
     Q = np.load(out, allow_pickle=False)
     assert Q.shape == (150, 3)
@@ -156,42 +118,15 @@ def test_only_soft_labels_train_no_student(folder: Path, tmp_path: Path) -> None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["q.card.json", "q.npy"]
 
 
-def test_unify_calibrates_and_weights(folder: Path, tmp_path: Path) -> None:
-    X, y = load_iris(
-        return_X_y=True
-    )  # a third one that knows all: the two share one class, which tells nothing
-    model = LogisticRegression(max_iter=1000).fit(X.astype(np.float32), NAMES[y])
-    (tmp_path / "all.onnx").write_bytes(skl2onnx.to_onnx(model, X[:1].astype(np.float32)).SerializeToString())
-    arguments = [
-        "unify", "-t", folder / "early.onnx", "-t", folder / "late.onnx", "-t", tmp_path / "all.onnx",
-        "--data", folder / "X.npy", "--soft-labels", tmp_path / "q.npy", "--method", "ce",
-        "--off-set", "--teacher-temperatures", "agreement",
-    ]  # fmt: skip
-    view = json.loads(run(*arguments, "--json").stdout)
-    assert view["calibrated"]
-    assert view["off_set"]
-    temperatures = [teacher["temperature"] for teacher in view["teachers"]]
-    assert min(temperatures) > 0
-    assert 1.0 not in temperatures
-    shown = run(*arguments).stdout
-    assert "ce, off-set weighting, calibrated" in shown
-    assert all(f"{temperature:.2f}" in shown for temperature in temperatures)
-    plain = run(*arguments[:-3]).stdout
-    assert "temperature" not in plain
-    assert "calibrated" not in plain
-
-
 def test_the_remedy_that_a_late_solver_names_is_an_option(folder: Path, tmp_path: Path) -> None:
     arguments = [
         "unify", "-t", folder / "early.onnx", "-t", folder / "late.onnx", "--data", folder / "X.npy",
-        "--soft-labels", tmp_path / "q.npy", "--method", "mf-p", "--tol", "1e-9",
+        "--soft-labels", tmp_path / "q.npy", "--method", "mf-p", "--tol", "1e-5",
     ]  # fmt: skip
     late = run(*arguments, "--max-iter", "2")
     assert "mf-p stopped at --max-iter 2 in 150 of 150 rows" in " ".join(late.output.split())
     assert "stopped" not in run(*arguments, "--max-iter", "100000").output
-    refused = run(*arguments, "--max-iter", "0")
-    assert refused.exit_code == 2
-    assert "--max-iter 0 must be a whole number" in " ".join(refused.output.split())
+    assert "--max-iter 0 must be a whole number" in refused(*arguments, "--max-iter", "0")
 
 
 def test_known_labels_are_pinned(folder: Path, tmp_path: Path) -> None:
@@ -205,15 +140,6 @@ def test_known_labels_are_pinned(folder: Path, tmp_path: Path) -> None:
     Q = np.load(tmp_path / "q.npy")
     assert Q[0].tolist() == [0, 0, 1]
     assert Q[1].argmax() == 0
-
-
-def test_inspect_shows_who_knows_what(folder: Path) -> None:
-    result = run("inspect", folder / "early.onnx", folder / "late.onnx", folder / "stars.npz")
-    assert result.exit_code == 0
-    assert "5 classes from 3 teachers" in result.stdout
-    assert "Only early knows setosa." in result.stdout
-    assert "2 components, which share no class" in result.stdout
-    assert "in proportion to its number of classes" in result.stdout
 
 
 def test_aliases_join_classes(folder: Path, tmp_path: Path) -> None:
@@ -234,13 +160,13 @@ def test_teachers_of_one_stem_are_told_apart_by_folder(folder: Path, tmp_path: P
     for site, source in (("a", "early"), ("b", "late")):
         (tmp_path / site).mkdir()
         (tmp_path / site / "model.onnx").write_bytes((folder / f"{source}.onnx").read_bytes())
-    view = json.loads(run("inspect", tmp_path / "a/model.onnx", tmp_path / "b/model.onnx", "--json").stdout)
+    view = view_of("inspect", tmp_path / "a/model.onnx", tmp_path / "b/model.onnx")
     assert [teacher["name"] for teacher in view["teachers"]] == ["a/model", "b/model"]
 
 
 def test_the_kind_of_a_file_is_its_ending_however_it_is_written(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "LATE.ONNX").write_bytes((folder / "late.onnx").read_bytes())
-    (view,) = json.loads(run("inspect", tmp_path / "LATE.ONNX", "--json").stdout)["teachers"]
+    (view,) = view_of("inspect", tmp_path / "LATE.ONNX")["teachers"]
     assert (view["name"], view["kind"], view["n_classes"]) == ("LATE", "onnx", 2)
 
 
@@ -360,12 +286,7 @@ def test_bad_input_exits_2_with_one_sentence(
     monkeypatch.chdir(folder)
     before = sorted(folder.iterdir())
     arguments, expected = BAD[case]
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("Error: ")
-    assert expected in result.stderr
-    assert result.stderr.count("\n") == 1
+    assert expected in refused(*arguments)
     assert sorted(folder.iterdir()) == before
 
 
@@ -375,9 +296,9 @@ def test_student_that_cannot_learn_is_one_sentence(folder: Path, tmp_path: Path)
     np.save(tmp_path / "X.npy", X)
     np.savez(tmp_path / "known.npz", proba=np.full((150, 2), 0.5), classes=["a", "b"])
     files = ("--data", tmp_path / "X.npy", "--out", tmp_path / "u.onnx")
-    result = run("unify", "-t", tmp_path / "known.npz", *files, "--student", "logistic")
-    assert result.exit_code == 2
-    assert "The student cannot learn from" in result.stderr
+    assert "The student cannot learn from" in refused(
+        "unify", "-t", tmp_path / "known.npz", *files, "--student", "logistic"
+    )
 
 
 def test_warnings_of_the_library_only(folder: Path, tmp_path: Path) -> None:
@@ -448,35 +369,25 @@ EVIL = "cat\x1b]0;owned\x07\x1b[2J\x9b31m"
 def test_escape_sequences_in_names_are_shown_and_not_obeyed(tmp_path: Path) -> None:
     np.savez(tmp_path / "evil.npz", proba=np.full((4, 2), 0.5), classes=[EVIL, "dog"])
     for more in ((), ("--json",)):
-        result = run("inspect", tmp_path / "evil.npz", *more)
-        assert result.exit_code == 0, result.output
+        result = done("inspect", tmp_path / "evil.npz", *more)
         assert not any((c < " " and c != "\n") or "\x7f" <= c <= "\x9f" for c in result.stdout)
     assert json.loads(result.stdout)["classes"] == [EVIL, "dog"]
     np.save(tmp_path / "X.npy", np.zeros((4, 1)))
     files = ("--data", tmp_path / "X.npy", "--soft-labels", tmp_path / "q.npz")
-    bad = run("unify", "-t", tmp_path / "evil.npz", *files, "--classes", f"evil={EVIL},{EVIL}")
-    assert bad.exit_code == 2
-    assert "\x1b" not in bad.stderr
-    assert "\\x1b" in bad.stderr
+    said = refused("unify", "-t", tmp_path / "evil.npz", *files, "--classes", f"evil={EVIL},{EVIL}")
+    assert "\x1b" not in said
+    assert "\\x1b" in said
 
 
-def test_a_terminal_that_lacks_a_letter_gets_it_written_out(tmp_path: Path) -> None:
+def test_a_terminal_that_lacks_a_letter_gets_it_written_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    monkeypatch.setenv("PYTHONUTF8", "0")
     np.savez(tmp_path / "seas.npz", proba=np.full((4, 2), 0.5), classes=["Kattegat", "北海"])
-    for more in ((), ("--json",)):
-        done = subprocess.run(
-            [sys.executable, "-c", "from consilience.cli import main; main()", "inspect", "seas.npz", *more],
-            capture_output=True,
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr
-        assert b"\\u5317\\u6d77" in done.stdout
-    assert json.loads(done.stdout)["classes"] == ["Kattegat", "北海"]
-    done = subprocess.run(
-        [sys.executable, "-c", "from consilience.cli import main; main()", "inspect", "北海.npz"],
-        capture_output=True, cwd=tmp_path, timeout=300,
-        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert done.stderr.startswith(b"Error: Teacher '\\u5317\\u6d77' cannot be used")
+    good = command("inspect", "seas.npz", cwd=tmp_path)
+    assert good.returncode == 0, good.stderr
+    assert r"\u5317\u6d77" in good.stdout
+    bad = command("inspect", "北海.npz", cwd=tmp_path)
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert bad.stderr.startswith(r"Error: Teacher '\u5317\u6d77' cannot be used")

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("click")
-
-from click.testing import CliRunner
+from tests.cli.running import refused, run, view_of
 
 from consilience import Unifier
-from consilience.cli.app import app
-
-
-def run(*arguments: object) -> Any:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def test_it_says_what_compare_says(irises: Path) -> None:
     files = ("-t", irises / "early.npz", "-t", irises / "late.npz", "--data", irises / "X.npy")
     options = ("--method", "auto", "--method", "sd", "--quick", "--seed", 3)
-    result = run("compare", *files, *options, "--json")
-    assert result.exit_code == 0, result.output
-    view = json.loads(result.stdout)
+    view = view_of("compare", *files, *options)
     unifier = Unifier([str(irises / "early.npz"), str(irises / "late.npz")], random_state=3)
     expected = unifier.compare(
         np.load(irises / "X.npy"), methods=["auto", "sd"], teacher_temperatures=[None], self_label=[False]
@@ -59,6 +47,4 @@ def test_classes_that_nobody_knows_are_remarked(irises: Path, tmp_path: Path) ->
     ],
 )
 def test_mistakes_are_one_sentence(irises: Path, options: list[str], message: str) -> None:
-    result = run("compare", "-t", irises / "early.npz", "--data", irises / "X.npy", *options)
-    assert result.exit_code == 2
-    assert message in " ".join(result.output.split())
+    assert message in refused("compare", "-t", irises / "early.npz", "--data", irises / "X.npy", *options)

@@ -10,19 +10,13 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from tests.cli.running import done, refused, run, view_of
 
-pytest.importorskip("click")
 pytest.importorskip("onnx")
 
-from click.testing import CliRunner
 from skl2onnx import to_onnx
 
 from consilience import CrossTaskDistiller, as_teacher
-from consilience.cli.app import app
-
-
-def run(*arguments: object):
-    return CliRunner().invoke(app, ["distil", *map(str, arguments)])
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +58,11 @@ def test_a_student_is_trained_compared_and_written(folder: Path, tmp_path: Path)
     options = [*files(folder, out, "good", "mixed"), "--student", "logistic", "--compare"]
     options[5:8:2] = folder / "more.npy", folder / "some_of_more.npy"
     options += ["--test-data", folder / "X_test.npy", "--test-labels", folder / "y_test.npy"]
-    result = run(*options, "--json")
-    assert result.exit_code == 0, result.output
-    view = json.loads(result.stdout)
+    view = view_of("distil", *options)
     good, mixed = view["teachers"]
     assert good["weight"] > 0
     assert (mixed["weight"], mixed["reliability"]) == (0.0, 0.0)
-    told = " ".join(result.stderr.split())
+    told = " ".join(warning["message"] for warning in view["warnings"])
     assert "'mixed' was dropped" in told
     assert "--check false keeps it." in told
     X, y = np.load(folder / "X_test.npy"), np.load(folder / "y_test.npy")
@@ -79,10 +71,8 @@ def test_a_student_is_trained_compared_and_written(folder: Path, tmp_path: Path)
     assert view["accuracy"] == pytest.approx(right)
     assert view["accuracy"] > view["accuracy_labels_only"] > 0.7
     assert (view["n_rows"], view["n_labels"], view["n_classes"]) == (260, 60, 10)
-    shown = run(*options)
-    assert f"{100 * right:.1f}% of {len(y)} test rows" in shown.stdout
-    assert "dropped" in shown.stdout
-    assert "without teachers" in shown.stdout
+    shown = done("distil", *options).stdout
+    assert all(words in shown for words in (f"{100 * right:.1f}% of {len(y)}", "dropped", "without teachers"))
 
 
 def test_test_rows_without_a_label_do_not_count(folder: Path, tmp_path: Path) -> None:
@@ -91,7 +81,7 @@ def test_test_rows_without_a_label_do_not_count(folder: Path, tmp_path: Path) ->
     np.save(tmp_path / "y_test.npy", y)
     test = ("--test-data", folder / "X_test.npy", "--test-labels", tmp_path / "y_test.npy")
     options = [*files(folder, tmp_path / "s.onnx"), "--student", "logistic", "--check", "false", *test]
-    view = json.loads(run(*options, "--json").stdout)
+    view = view_of("distil", *options)
     teacher = as_teacher(tmp_path / "s.onnx")
     guesses = teacher.classes[teacher.predict_logits(np.load(folder / "X_test.npy")).argmax(axis=1)]
     assert view["n_test"] == len(y) // 2
@@ -111,7 +101,7 @@ def test_the_student_that_is_compared_is_the_same(
     monkeypatch.setattr(CrossTaskDistiller, "fit", watched)
     test = ("--test-data", folder / "X_test.npy", "--test-labels", folder / "y_test.npy")
     arguments = files(folder, tmp_path / "s.onnx")
-    run(*arguments, "--student", "logistic", "--check", "false", "--seed", 4, "--compare", *test)
+    run("distil", *arguments, "--student", "logistic", "--check", "false", "--seed", 4, "--compare", *test)
     taught, alone = fitted
     assert (alone.student, alone.random_state, alone.loss) == ("logistic", 4, "none")
     assert (taught.student, taught.random_state, taught.loss) == ("logistic", 4, "sinkhorn")
@@ -134,22 +124,15 @@ def test_the_student_that_is_compared_is_the_same(
 def test_bad_input_is_told_in_one_sentence(
     folder: Path, tmp_path: Path, change: list[str], message: str
 ) -> None:
-    result = run(*files(folder, tmp_path / "s.onnx"), *change)
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert "Traceback" not in result.output
-    assert len(result.stderr.strip().splitlines()) == 1
+    assert message in refused("distil", *files(folder, tmp_path / "s.onnx"), *change)
 
 
 def test_labels_only_need_no_teacher(folder: Path, tmp_path: Path) -> None:
     arguments = files(folder, tmp_path / "s.onnx")[2:]
     arguments[3] = folder / "some.npy"
     for options in (["--loss", "none"], ["--teacher-weight", 0]):
-        result = run(*arguments, "--student", "logistic", *options, "--json")
-        assert result.exit_code == 0, result.output
+        result = done("distil", *arguments, "--student", "logistic", *options, "--json")
         assert json.loads(result.stdout)["teachers"] == []
         assert "not used" not in result.stderr
-    assert run(*arguments, "--student", "logistic", "--loss", "none").exit_code == 0
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert "give --teacher, or --loss none" in result.stderr
+    done("distil", *arguments, "--student", "logistic", "--loss", "none")
+    assert "give --teacher, or --loss none" in refused("distil", *arguments)

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("click")
-
-from click.testing import CliRunner
+from tests.cli.running import done, refused, run, view_of
 
 from consilience import Unifier, as_teacher
-from consilience.cli.app import app
 from consilience.inspect.evaluate import evaluate_teacher
-
-
-def run(*arguments: object) -> Any:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +28,7 @@ def folder(irises: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_says_what_evaluate_says(folder: Path) -> None:
     files = ("--data", folder / "X.npy", "--labels", folder / "y.csv")
     teachers = ("-t", folder / "early.npz", "-t", folder / "late.npz")
-    result = run("evaluate", folder / "unified.onnx", *files, *teachers, "--student", "logistic", "--json")
-    assert result.exit_code == 0, result.output
-    view = json.loads(result.stdout)
+    view = view_of("evaluate", folder / "unified.onnx", *files, *teachers, "--student", "logistic")
     X, y = np.load(folder / "X.npy"), np.load(folder / "y.npy").astype(object)
     y[:2] = None
     opened = [as_teacher(folder / name) for name in ("unified.onnx", "early.npz", "late.npz")]
@@ -66,18 +54,15 @@ def test_it_says_what_evaluate_says(folder: Path) -> None:
 )
 def test_mistakes_are_one_sentence(folder: Path, options: list[str], message: str) -> None:
     files = ("--data", folder / "X.npy", "--labels", folder / "y.csv")
-    result = run("evaluate", folder / "unified.onnx", *files, *options)
-    assert result.exit_code == 2
-    assert message in " ".join(result.output.split())
+    assert message in refused("evaluate", folder / "unified.onnx", *files, *options)
 
 
 def test_unknown_labels_are_named_by_their_option(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "y.csv").write_text("label\n" + "rose\n" * 150)
     files = ("--data", folder / "X.npy", "--labels", tmp_path / "y.csv")
-    result = run("evaluate", folder / "unified.onnx", *files)
-    assert result.exit_code == 2
-    assert "--labels" in result.output
-    assert "rose" in result.output
+    said = refused("evaluate", folder / "unified.onnx", *files)
+    assert "--labels" in said
+    assert "rose" in said
 
 
 def test_a_class_that_nobody_knows_is_remarked(folder: Path, tmp_path: Path) -> None:
@@ -85,6 +70,5 @@ def test_a_class_that_nobody_knows_is_remarked(folder: Path, tmp_path: Path) -> 
     y[:3] = "rose"
     (tmp_path / "y.csv").write_text("label\n" + "\n".join(y) + "\n")
     files = ("--data", folder / "X.npy", "--labels", tmp_path / "y.csv")
-    result = run("evaluate", folder / "unified.onnx", *files)
-    assert result.exit_code == 0, result.output
+    result = done("evaluate", folder / "unified.onnx", *files)
     assert "1 class that nobody knows, whose rows count as errors: 'rose' (3 rows)." in result.stdout

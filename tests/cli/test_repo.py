@@ -53,7 +53,7 @@ def test_models_are_listed_and_shown(folder: Path) -> None:
     assert shown("list", "models", "--licence", "MIT")["models"] == []
     one = shown("show", "models", "early")
     assert one["classes"] == ["setosa", "versicolor"]
-    assert one["repository"]["metrics"] == {"accuracy": 0.9}
+    assert one["metrics"] == {"accuracy": 0.9}
     assert Path(one["path"]).is_file()
     text = run("list", "models").stdout
     assert [line.split()[:2] for line in text.splitlines()] == [
@@ -116,7 +116,7 @@ def test_verify_exits_with_1_where_something_is_wrong(folder: Path) -> None:
         (["add", "models", "early.onnx"], "or give --name another"),
         (
             ["add", "models", "early.onnx", "--name", "x", "--metric", "good"],
-            "--metric good must be NAME=NUMBER",
+            "--metric has '' at ['good']; expected a number",
         ),
         (["add", "models", "early.onnx", "--name", "a/b"], "--name 'a/b' must be a text"),
         (["search", "models", "--data", "X.npy", "--labels", "y.npy"], "has a description yet"),

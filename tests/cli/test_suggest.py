@@ -10,20 +10,12 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from tests.cli.running import done, refused, run
 
-pytest.importorskip("click")
-
-from click.testing import CliRunner
-
-from consilience.cli.app import app
 from consilience.files.readers import read_aliases, write_aliases
 
 ENGLISH = ["zero", "one", "two", "three", "four", "five"]
 GERMAN = ["null", "eins", "zwei", "drei", "vier", "fünf"]
-
-
-def run(*arguments: object):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def write_teachers(folder: Path, english: list[Any], german: list[Any]) -> None:
@@ -44,8 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_file_it_writes_is_read_by_unify_as_it_is(folder: Path) -> None:
     teachers, out = (folder / "uk.npz", folder / "de.npz"), folder / "aliases.json"
-    result = run("inspect", *teachers, "--data", folder / "X.npy", "--suggest", "--out", out)
-    assert result.exit_code == 0, result.output
+    result = done("inspect", *teachers, "--data", folder / "X.npy", "--suggest", "--out", out)
     assert "names likely one class" in result.stdout
     assert "agreement" in result.stdout
     aliases = json.loads(out.read_text(encoding="utf8"))
@@ -53,25 +44,11 @@ def test_the_file_it_writes_is_read_by_unify_as_it_is(folder: Path) -> None:
     assert pairs <= {frozenset(pair) for pair in zip(ENGLISH, GERMAN, strict=True)}
     assert len(pairs) >= 4  # two teachers alone show less than many do
     data = ("--data", folder / "X.npy", "--soft-labels", folder / "q.npz")
-    unified = run("unify", "-t", teachers[0], "-t", teachers[1], *data, "--aliases", out, "--json", "-q")
-    assert unified.exit_code == 0, unified.output
+    unified = done("unify", "-t", teachers[0], "-t", teachers[1], *data, "--aliases", out, "--json", "-q")
     assert unified.stderr == ""  # every alias fits, and the names now do, too
     assert json.loads(unified.stdout)["classes"] == sorted({*ENGLISH, *GERMAN} - set(aliases))
     without = run("unify", "-t", teachers[0], "-t", teachers[1], *data)
     assert "different names for one class" in without.stderr
-
-
-def test_numbers_survive_the_file(tmp_path: Path) -> None:
-    write_teachers(tmp_path, [0, 1, 2, 3, 4, 5], [10, 11, 12, 13, 14, 15])
-    teachers, out = (tmp_path / "uk.npz", tmp_path / "de.npz"), tmp_path / "aliases.json"
-    assert run("inspect", *teachers, "--data", tmp_path / "X.npy", "--suggest", "--out", out).exit_code == 0
-    aliases = read_aliases(out)
-    assert aliases is not None
-    assert len(aliases) >= 4
-    assert all(alias == name + 10 for alias, name in aliases.items())
-    data = ("--data", tmp_path / "X.npy", "--soft-labels", tmp_path / "q.npz", "--aliases", out)
-    unified = run("unify", "-t", teachers[0], "-t", teachers[1], *data, "--json")
-    assert json.loads(unified.stdout)["classes"] == sorted({*range(6), *range(10, 16)} - set(aliases))
 
 
 def test_json_has_the_suggestions_and_nothing_is_written_without_out(folder: Path) -> None:
@@ -90,7 +67,7 @@ def test_known_aliases_are_in_the_file_too(folder: Path) -> None:
     known, out = folder / "known.json", folder / "aliases.json"
     known.write_text('{"eins": "one"}', encoding="utf8")
     options = ("--data", folder / "X.npy", "--suggest", "--aliases", known, "--out", out)
-    assert run("inspect", folder / "uk.npz", folder / "de.npz", *options).exit_code == 0
+    done("inspect", folder / "uk.npz", folder / "de.npz", *options)
     aliases = read_aliases(out)
     assert aliases is not None
     assert aliases["eins"] == "one"
@@ -107,14 +84,6 @@ def test_names_are_shown_not_obeyed(tmp_path: Path) -> None:
     assert result.stdout.count("[red]a") == without.stdout.count("[red]a") + 1
 
 
-def test_nothing_to_suggest_is_said(tmp_path: Path) -> None:
-    write_teachers(tmp_path, ENGLISH, ENGLISH)
-    result = run(
-        "inspect", tmp_path / "uk.npz", tmp_path / "de.npz", "--data", tmp_path / "X.npy", "--suggest"
-    )
-    assert "0 pairs of names likely one class, 0 names likely two classes" in result.stdout
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -129,9 +98,7 @@ def test_mistakes_are_one_sentence(
     folder: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], says: str
 ) -> None:
     monkeypatch.chdir(folder)
-    result = run("inspect", "uk.npz", "de.npz", *options)
-    assert result.exit_code == 2
-    assert says in result.stderr
+    assert says in refused("inspect", "uk.npz", "de.npz", *options)
     assert not (folder / "a.json").exists()
 
 

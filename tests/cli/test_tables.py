@@ -10,21 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("click")
 pandas = pytest.importorskip("pandas")
 pytest.importorskip("skl2onnx")
 
-from click.testing import CliRunner  # noqa: E402
+
+from tests.cli.running import done, refused, run, view_of  # noqa: E402
 
 from consilience import SoftLabelClassifier, as_teacher  # noqa: E402
-from consilience.cli.app import app  # noqa: E402
 from consilience.teachers.onnx import Onnx  # noqa: E402
 
 NAMES = np.array(["cold", "flu", "well"])
-
-
-def run(*words: Any) -> Any:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def patients(n: int, seed: int) -> tuple[Any, np.ndarray]:
@@ -85,22 +80,13 @@ def test_unify_on_a_mixed_table(data: str, folder: Path, tmp_path: Path) -> None
     assert right.mean() == pytest.approx(view["accuracy"])
 
 
-def test_the_summary_says_what_was_done_with_each_column(folder: Path, tmp_path: Path) -> None:
-    result = unify(folder, tmp_path / "unified.onnx")
-    assert result.exit_code == 0, result.output
-    assert "what the student learns from" in result.stdout
-    assert "true or false, as 1 or 0" in result.stdout
-
-
 def test_distil_on_a_mixed_table(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "student.onnx"
-    result = run(
+    view = view_of(
         "distil", "-t", folder / "one.onnx", "--data", folder / "X.csv", "--labels", folder / "y.csv",
-        "--out", out, "--student", "logistic", "--check", "false", "--json",
+        "--out", out, "--student", "logistic", "--check", "false",
         "--test-data", folder / "test.csv", "--test-labels", folder / "y_test.csv",
     )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    view = json.loads(result.stdout)
     assert view["accuracy"] > 0.75
     assert set(view["encoding"]) == {"fever", "cough", "smokes", "seen"}
 
@@ -166,11 +152,10 @@ def test_columns_can_be_left_out(ending: str, folder: Path, tmp_path: Path) -> N
     teachers = ("-t", folder / "one.onnx", "-t", folder / "two.onnx")
     rows, drop = ("--data", tmp_path / f"X{ending}"), ("--drop", "patient", "--drop", "diagnosis")
     measured = ("--test-data", tmp_path / f"test{ending}", "--test-labels", folder / "y_test.csv")
-    result = run(
+    result = done(
         "unify", *teachers, *rows, *drop, *measured, "--out", tmp_path / "v.onnx",
         "--student", "logistic", "--json", "-q",
     )  # fmt: skip
-    assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["accuracy"] > 0.75
     labels = ("--labels", folder / "y.csv")
     for command in (
@@ -179,10 +164,9 @@ def test_columns_can_be_left_out(ending: str, folder: Path, tmp_path: Path) -> N
         ("compare", *teachers, *rows, "--quick", "--method", "sd"),
         ("evaluate", tmp_path / "v.onnx", *rows, *labels),
     ):
-        assert run(*command, *drop, "-q").exit_code == 0, command
+        done(*command, *drop, "-q")
     for columns in (drop, ("--keep", "patient", "--drop", "diagnosis")):
-        predicted = run("predict", tmp_path / "v.onnx", *rows, *columns, "--out", tmp_path / "p.csv")
-        assert predicted.exit_code == 0, predicted.stderr
+        done("predict", tmp_path / "v.onnx", *rows, *columns, "--out", tmp_path / "p.csv")
         assert ("patient" in (tmp_path / "p.csv").read_text()) == ("--keep" in columns)
     for model in ("v.onnx", "d.onnx"):
         assert [column.name for column in as_teacher(tmp_path / model).inputs] == list(X.columns)
@@ -210,14 +194,11 @@ def test_files_may_differ_in_columns_that_are_left_out(ending: str, folder: Path
         path = tmp_path / "rows" / f"{i}{ending}"
         frame.to_csv(path, index=False) if ending == ".csv" else frame.to_parquet(path)
     given = ("-t", folder / "one.onnx", "-t", folder / "two.onnx", "--data", tmp_path / "rows")
-    result = run("unify", *given, "--drop", "key", "--soft-labels", tmp_path / "q.npz", "-q")
-    assert result.exit_code == 0, result.stderr
+    done("unify", *given, "--drop", "key", "--soft-labels", tmp_path / "q.npz", "-q")
     assert len(np.load(tmp_path / "q.npz")["proba"]) == 300
 
 
 def test_columns_without_names_cannot_be_left_out(folder: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", np.zeros((5, 4)))
     given = ("-t", folder / "one.onnx", "--data", tmp_path / "X.npy", "--out", tmp_path / "u.onnx")
-    result = run("unify", *given, "--drop", "a")
-    assert result.exit_code == 2
-    assert "--drop names a column, and those of" in result.stderr
+    assert "--drop names a column, and those of" in refused("unify", *given, "--drop", "a")

@@ -16,8 +16,8 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 from consilience import CoverageWarning, InvalidInputError, LabelSpace, Unifier, as_teacher
-from consilience.inspect.evaluate import evaluate_teacher
-from consilience.inspect.scores import Answers, Scores, beside_teachers
+from consilience.inspect.evaluate import beside_teachers, evaluate_teacher
+from consilience.inspect.evaluation import Answers, Scores
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +73,7 @@ def test_the_model_is_measured_as_scikit_learn_does(evaluation: Any, digits: Any
 def test_the_calibration_error_is_that_of_scikit_learns_curve(n_bins: int) -> None:
     random = np.random.default_rng(n_bins)  # some bins are too sure and some not sure enough
     confidence, right = random.uniform(size=2000), random.uniform(size=2000) < 0.5
+    confidence[:100] = 1.0  # in the last bin, with others that are nearly sure
     answers = Answers(right.astype(int), confidence, confidence)
     found = Scores.of(answers, np.ones(2000, int), 0.95, n_bins).calibration_error
     assert found == pytest.approx(ece(confidence, right, n_bins))

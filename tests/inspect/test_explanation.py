@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -143,34 +144,24 @@ def test_an_explanation_prints_and_exports(digits: Any) -> None:
     assert frame.loc["high"].isna().tolist() == [False, True, True, True, False, False]
 
 
-def by_hand(unified: Unifier, X: Any) -> tuple[dict[int, Any], dict[int, Any]]:
+def by_hand(unified: Unifier, X: Any) -> dict[str, dict[int, Any]]:
     """Find each row's worst contradiction, and the worst teacher that the student left, in plain loops."""
-    contradicted: dict[int, Any] = {}
-    left: dict[int, Any] = {}
-    proba, classes = unified.predict_proba(X), unified.classes_.tolist()
+    worst: dict[str, dict[int, Any]] = {"teachers": {}, "student": {}}
     said = {name: model.predict_proba(X) for name, model in unified.teachers.items()}
-    for x in range(len(X)):
-        q = dict(zip(classes, proba[x], strict=True))
-        rows = {n: dict(zip(SETS_SORTED[n], p[x], strict=True)) for n, p in said.items()}
-        student = max(q, key=q.get)
-        for i, (one, p) in enumerate(rows.items()):
-            own = max(p, key=p.get)
-            mass = sum(q[c] for c in p)
-            if student in p and own != student:
-                severity = min(p[own], q[student] / mass) * mass
-                if severity > left.get(x, (0,))[0]:
-                    left[x] = (severity, one, own, student)
-            for other in list(rows)[i + 1 :]:
-                r = rows[other]
-                shared = [c for c in p if c in r]
-                if len(shared) < 2:
-                    continue
-                a, b = max(shared, key=p.get), max(shared, key=r.get)
-                sure = [w[c] / sum(w[s] for s in shared) for w, c in ((p, a), (r, b))]
-                severity = min(sure) * sum(q[c] for c in shared)
-                if a != b and severity > contradicted.get(x, (0,))[0]:
-                    contradicted[x] = (severity, one, a, other, b)
-    return contradicted, left
+    for x, proba in enumerate(unified.predict_proba(X)):
+        q = dict(zip(unified.classes_.tolist(), proba, strict=True))
+        rows = {name: dict(zip(SETS_SORTED[name], p[x], strict=True)) for name, p in said.items()}
+        for (one, p), (other, r) in combinations([*rows.items(), ("student", q)], 2):
+            shared = [c for c in p if c in r]
+            if len(shared) < 2 or (other == "student" and max(q, key=q.get) not in p):
+                continue
+            a, b = max(shared, key=p.get), max(shared, key=r.get)
+            sure = [w[c] / sum(w[s] for s in shared) for w, c in ((p, a), (r, b))]
+            severity = min(sure) * sum(q[c] for c in shared)
+            found = worst["student" if other == "student" else "teachers"]
+            if a != b and severity > found.get(x, (0,))[0]:
+                found[x] = (severity, one, a, other, b)
+    return worst
 
 
 SETS_SORTED = {name: sorted(classes) for name, classes in SETS.items()}
@@ -179,20 +170,15 @@ SETS_SORTED = {name: sorted(classes) for name, classes in SETS.items()}
 def test_disagreements_are_those_found_by_hand(digits: Any) -> None:
     unified = Unifier(digits["teachers"], "logistic", random_state=0).fit(digits["X"])
     found = unified.disagreements(digits["X"], max_rows=10_000)
-    contradicted, left = by_hand(unified, digits["X"])
-    assert found.n_contradicted == len(contradicted) > 5
-    assert found.n_left == len(left) > 5
-    assert len(found.rows) == len(contradicted) + len(left)
+    worst = by_hand(unified, digits["X"])
+    assert found.n_contradicted == len(worst["teachers"]) > 5
+    assert found.n_left == len(worst["student"]) > 5
+    assert len(found.rows) == found.n_contradicted + found.n_left
     severities = [row.severity for row in found.rows]
     assert severities == sorted(severities, reverse=True)
     for row in found.rows:
-        if row.kind == "teachers":
-            severity, *who = contradicted[row.row]
-            assert [row.one, row.one_says, row.other, row.other_says] == who
-        else:
-            severity, *who = left[row.row]
-            assert [row.one, row.one_says, row.other_says] == who
-            assert row.other == "student"
+        severity, *who = worst[row.kind][row.row]
+        assert [row.one, row.one_says, row.other, row.other_says] == who
         assert row.severity == pytest.approx(severity)
     assert sum(pair.n_rows for pair in found.pairs) == len(found.rows)
     assert sum(pair.severity for pair in found.pairs) == pytest.approx(sum(severities))

@@ -152,14 +152,16 @@ def test_teachers_that_fail_come_last_with_the_reason_and_stop_nobody(models: di
     }
     ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], metric=["transport", "logme"])
     assert ranking.rows[0].name == "same"
-    reasons = {row.name: row.error for row in ranking.rows[1:]}
-    assert list(reasons) == ["broken", "constant", "silent", "missing", "nothing", "blind"]
-    assert "RuntimeError: out of memory" in str(reasons["broken"])
-    assert reasons["constant"] == "gives the same answer for every row."
-    assert reasons["silent"] == "abstains on every row."
-    assert "No such file" in str(reasons["missing"])
-    assert "no classifier" in str(reasons["nothing"])
-    assert "NaN or infinity" in str(reasons["blind"])
+    expected = {
+        "broken": "RuntimeError: out of memory",
+        "constant": "gives the same answer for every row.",
+        "silent": "abstains on every row.",
+        "missing": "No such file",
+        "nothing": "no classifier",
+        "blind": "NaN or infinity",
+    }
+    assert [row.name for row in ranking.rows[1:]] == list(expected)
+    assert all(expected[row.name] in str(row.error) for row in ranking.rows[1:])
     assert all(row.score == -np.inf for row in ranking.rows[1:])
     assert "failed: " in repr(ranking)
     with pytest.raises(InvalidInputError, match="No teacher could be scored"):
@@ -318,7 +320,6 @@ def test_a_printed_ranking_shows_further_metrics_and_wins(models: dict[str, Any]
         figures += [f"{row.scores[metric]:.4g}" for metric in ("leep", "logme")]
         assert line.split()[: 2 + len(figures)] == [str(place), name, *figures]
     assert "5  bad " in lines[4]
-    assert "failed: " in lines[4]
     assert "wins: the share of resamples" in lines[-1]
     short = repr(rank_teachers(models, X[ROWS], Y[ROWS], confidence=None)).splitlines()
     assert short[2].split() == ["rank", "teacher", "transport", "seconds"]

@@ -5,19 +5,17 @@ from __future__ import annotations
 import io
 import sys
 
+from consilience._optional import installed
+
 
 def main() -> None:
     """Run the command ``consilience``."""
     # characters that the terminal cannot encode are escaped, as on stderr, instead of ending the program
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        import click
-        import rich
-    except ImportError:
+    if not (installed("click") and installed("rich")):
         print("The command line needs click and rich: pip install 'consilience[cli]'.", file=sys.stderr)
-        raise SystemExit(2) from None
-    del click, rich
+        raise SystemExit(2)
     from consilience.cli.app import app
 
     app(prog_name="consilience")

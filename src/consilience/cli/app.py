@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import click
 
 from consilience._version import __version__
@@ -15,28 +18,24 @@ app = new_app(
         consilience demo
     """
 )
-app.params.append(
-    click.Option(
-        ["--version"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        help="Show the version.",
-        callback=lambda ctx, _, wanted: (print(f"consilience {__version__}"), ctx.exit()) if wanted else None,
-    )
-)
-ray = {"address": "engine", "train_workers": "engine"}
-app.new(models.demo)
-app.new(models.inspect, suggest="data", data="suggest", out="data", cache="data")
-app.new(models.score)
-app.new(models.compare)
-app.new(verbs.unify, test_data="test_labels out", test_labels="test_data", report="out", **ray)
-app.new(models.evaluate)
-app.new(verbs.rank, address="engine")
-app.new(verbs.distil, compare="test_data", test_data="test_labels", test_labels="test_data")
-app.new(verbs.cluster)
-app.new(models.verify)
-app.new(models.predict)
-app.new(models.serve)
-app.new(models.cache)
+click.version_option(__version__, prog_name="consilience", message="%(prog)s %(version)s")(app)
+RAY = {"address": "engine", "train_workers": "engine"}
+COMMANDS: dict[Callable[..., Any], dict[str, str]] = {
+    models.demo: {},
+    models.inspect: {"suggest": "data", "data": "suggest", "out": "data", "cache": "data"},
+    models.score: {},
+    models.compare: {},
+    verbs.unify: {"test_data": "test_labels out", "test_labels": "test_data", "report": "out", **RAY},
+    models.evaluate: {},
+    verbs.rank: {"address": "engine"},
+    verbs.distil: {"compare": "test_data", "test_data": "test_labels", "test_labels": "test_data"},
+    verbs.cluster: {},
+    models.verify: {},
+    models.predict: {},
+    models.serve: {},
+    models.cache: {},
+}
+"""The function of each command, and which of its options need others."""
+for function, needs in COMMANDS.items():
+    app.new(function, **needs)
 app.add_command(repo.repo)

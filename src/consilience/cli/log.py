@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,6 +25,7 @@ _MACHINES_ONLY = ("started", "finished")
 _STYLES = {"info": "{}", "warning": "[yellow]Warning: {}[/]", "error": "[bold red]Error:[/] {}"}
 
 
+@dataclass
 class Log:
     """What one run of a command says on stderr. It also keeps the warnings, which ``--json`` prints.
 
@@ -41,12 +43,11 @@ class Log:
         Whether the command has begun its work.
     """
 
-    def __init__(self) -> None:
-        self.is_json = False
-        self.warnings: list[dict[str, str]] = []
-        self.command: str | None = None
-        self.spell: Spelling = as_keyword
-        self.begun = False
+    is_json: bool = False
+    warnings: list[dict[str, str]] = field(default_factory=list)
+    command: str | None = None
+    spell: Spelling = as_keyword
+    begun: bool = False
 
     def tell(self, level: str, event: str, message: str, **data: Any) -> None:
         """Say a sentence: of a level, with the kind of event in a word, and data for machines."""

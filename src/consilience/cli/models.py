@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from consilience._optional import require
+from consilience._words import shorten
 from consilience.cli import library, tables
-from consilience.cli.console import escape, show
+from consilience.cli.console import escape, facts_table, show
 from consilience.cli.declared import path, target
 from consilience.cli.given import (
     ALIASES,
@@ -110,7 +111,13 @@ def score(
         "abstentions": found.n_abstentions,
         "rows_sha256": found.rows_sha256,
     }
-    return view, tables.scored(view)
+    facts = {
+        "teacher": view["teacher"],
+        "classes": f"{view['n_classes']}: {shorten(view['classes'])}",
+        "rows": f"{view['n_rows']}, abstains on {view['abstentions']}",
+        "scores": out,
+    }
+    return view, [facts_table(facts)]
 
 
 def compare(

@@ -11,11 +11,12 @@ from consilience.cli.command import new_app
 from consilience.cli.declared import path
 from consilience.cli.given import DATA, LABELS, SEED, read_labels
 from consilience.exceptions import InvalidInputError
-from consilience.options import anything, count, each, flag, option
+from consilience.options import anything, count, each, flag, number, option
 from consilience.run import Run
 
 Result = tuple[dict[str, Any], Any]
 _TEXT = anything("TEXT", str)
+_NUMBER: Any = number()
 FOLDER = option(_TEXT, "The repository; or a URL, such as s3://bucket/models.", flag="FOLDER")
 NAME = option(_TEXT, "A model of the repository.", flag="NAME")
 REFERENCE = option(path(), "Keep these rows, without labels, as reference rows for search.", default=None)
@@ -54,7 +55,7 @@ def add(
         licence=licence,
         source=source,
         description=description,
-        metrics=dict(map(_metric, metrics)),
+        metrics={name: _NUMBER.read(value) for name, _, value in (text.partition("=") for text in metrics)},
         reference=_rows(reference, "--reference"),
     )
     return entry.to_dict(), library.shown_entry(entry)
@@ -175,14 +176,6 @@ def _open(folder: str) -> Any:
 def _rows(file: Path | None, name: str) -> Any:
 
     return None if file is None else library.open_files(file, name).all(None)
-
-
-def _metric(text: str) -> tuple[str, float]:
-    name, _, number = text.partition("=")
-    try:
-        return name, float(number)
-    except ValueError:
-        raise InvalidInputError(f"--metric {text} must be NAME=NUMBER, such as accuracy=0.93.") from None
 
 
 repo = new_app(

@@ -104,17 +104,6 @@ def _cut(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     return [*rows[:MOST], *([more] if more else [])]
 
 
-def scored(view: Mapping[str, Any]) -> list[Any]:
-    """Draw what ``consilience score`` wrote."""
-    facts = {
-        "teacher": view["teacher"],
-        "classes": f"{view['n_classes']}: {shorten(view['classes'])}",
-        "rows": f"{view['n_rows']}, abstains on {view['abstentions']}",
-        "scores": view["out"],
-    }
-    return [facts_table(facts)]
-
-
 def unified_view(
     unifier: Any, found: Mapping[str, Any], kinds: Sequence[str], y: Any, test: Any
 ) -> dict[str, Any]:

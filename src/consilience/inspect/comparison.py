@@ -21,10 +21,10 @@ from consilience._words import counted, percent
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError
 from consilience.inspect.drawing import Block
 from consilience.inspect.evaluate import ask, read_truth, unknown_classes
+from consilience.inspect.evaluation import wilson
 from consilience.inspect.page import Told, columns_of, frame, plain, table
-from consilience.inspect.scores import wilson
 from consilience.kernels.arrays import Floats
-from consilience.labels import LabelSpace, check_packed_logits
+from consilience.labels import LabelSpace
 from consilience.methods import Method, as_method
 from consilience.rows import as_rows
 from consilience.rows.tables import as_values
@@ -34,6 +34,12 @@ from consilience.students.make import as_student, holds_texts, make_student
 
 METHODS = ("auto", "ranks", "mf-lf", "ce", "sd")
 """What is compared by default: the default, its parts, and naive distillation."""
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "methods": METHODS,
+    "balance": (True, False, "sqrt"),
+    "teacher_temperatures": (None, "agreement"),
+    "self_label": (False, True),
+}
 MARGIN = 0.01  # the settings in use are kept unless others are better by more than this share
 Codes = NDArray[np.intp]
 
@@ -273,11 +279,8 @@ def compare(
     truth = read_truth(np.full(n, -1) if y is None else y, n, space, at_least=0, some_known=True)
     learner = _learner(unified, student, X)
     used = np.isin(np.arange(n), spread_out(np.arange(n), max_rows))
-    if logits is None:
-        with _quiet():
-            packed = ask(teachers, space, X, used, run, told)
-    else:
-        packed = check_packed_logits(logits, space, n)[used]
+    with _quiet():
+        packed = ask(teachers, space, X, run, told, known=used, logits=logits)
     answered = ~np.isnan(packed[:, space.offsets[:-1]]).all(axis=1)
     if answered.sum() < 4:
         raise InvalidInputError("Teachers answer on fewer than 4 rows of X; comparing needs more.")
@@ -293,12 +296,11 @@ def compare(
     ]
     decided = np.array([one for one, _, _ in tried])
     agreement, coverage = agreements(decided, packed, space), coverages(decided, space.n_classes)
-    known, found = truth.known, []
-    total = int(known.sum())
+    found, total = list[Configuration](), int(truth.known.sum())
     for place, ((method, balanced, own), (guesses, seconds, error)) in enumerate(
         zip(settings, tried, strict=True)
     ):
-        right = int((guesses == truth.codes)[known].sum())
+        right = int((guesses == truth.codes).sum())  # no guess is -1, as rows without a label are
         measured = error is None and total > 0
         found.append(
             Configuration(
@@ -328,21 +330,15 @@ def compare(
 
 def _grid(*choices: Sequence[Any]) -> list[Settings]:
     """Return every combination, or say which option is wrong."""
-    examples: dict[str, tuple[Any, ...]] = {
-        "methods": METHODS,
-        "balance": (True, False),
-        "teacher_temperatures": (None, "agreement"),
-        "self_label": (False, True),
-    }
-    for (name, example), values in zip(examples.items(), choices, strict=True):
+    for (name, known), values in zip(CHOICES.items(), choices, strict=True):
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise InvalidInputError(
-                f"{{argument}} must be a list of what to compare, such as {list(example)!r}.",
+                f"{{argument}} must be a list of what to compare, such as {list(known[:2])!r}.",
                 argument=name,
                 value=values,
             )
         for value in values if name != "methods" else ():
-            check_choice(name, value, (*example, "sqrt") if name == "balance" else example)
+            check_choice(name, value, known)
     return [
         (clone(as_method(method)).set_params(teacher_temperatures=heat), balanced, own)
         for method, balanced, heat, own in product(*choices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
@@ -292,11 +293,9 @@ def _ticks(low: float, high: float) -> list[float]:
     >>> _ticks(0.31, 0.97)
     [0.4, 0.6, 0.8]
     """
-    largest = 10.0 ** len(str(int(high - low)))
-    steps = [largest / 10**power * part for power in range(20) for part in (1.0, 0.5, 0.2)]
-    step = next((step for step in steps if (high - low) / step >= 3), steps[-1])
-    first = int(low / step) - 1
-    return [round(step * k, 12) for k in range(first, first + 40) if low <= step * k <= high]
+    power = 10.0 ** math.floor(math.log10(high - low))
+    step = next(part * power for part in (2.0, 1.0, 0.5, 0.2) if (high - low) / (part * power) >= 3)
+    return [round(step * k, 12) for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _svg(width: float, height: float, words: str, parts: Iterable[str]) -> str:

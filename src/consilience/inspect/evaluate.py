@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,10 +22,19 @@ from consilience._validation import (
 )
 from consilience._words import counted, shorten
 from consilience.exceptions import CoverageWarning, InvalidInputError, TeacherError, shown, warn
-from consilience.inspect.evaluation import ClassScores, Compared, Evaluation
-from consilience.inspect.scores import Answers, Scores, Side, beside_teachers, recalls, shares
+from consilience.inspect.evaluation import (
+    Answers,
+    ClassScores,
+    Compared,
+    Evaluation,
+    Scores,
+    conditioned,
+    recalls,
+    shares,
+)
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.held_out import held_out_folds
+from consilience.kernels.unify.packed import block_softmax
 from consilience.labels import LabelSpace, check_packed_logits
 from consilience.labels.reader import LabelCodes
 from consilience.rows import as_rows
@@ -165,14 +174,12 @@ def evaluate(
     check_measures(n_folds, confidence, n_bins)
     run, space = resolve_run(getattr(model, "run", None)), space_of(model)
     X = as_rows(X).all(run)
-    packed = None if logits is None else check_packed_logits(logits, space, n_rows(X))
     labels = read_truth(y, n_rows(X), space, some_known=True)
     known, told = labels.known, unknown_classes(labels, space)
     truth = labels.codes[known]
-    if packed is not None:
-        packed = packed[known]
-    elif teachers and hasattr(model, "label_space_"):
-        packed = ask(model.teachers_, space, X, known, run, told)
+    packed = None
+    if logits is not None or (teachers and hasattr(model, "label_space_")):
+        packed = ask(getattr(model, "teachers_", ()), space, X, run, told, known=known, logits=logits)
     X = X if known.all() else take_rows(X, known)
     proba = np.zeros((len(truth), space.n_classes))
     proba[:, space.encode(model.classes_)] = model.predict_proba(X)
@@ -223,7 +230,7 @@ def evaluate_teacher(
     labels = read_truth(y, n_rows(X), space, where=where, some_known=True)
     known, told = labels.known, unknown_classes(labels, space)
     truth = labels.codes[known]
-    packed = ask(everyone, space, X, known, run, told, first_must=True)
+    packed = ask(everyone, space, X, run, told, known=known, first_must=True)
     X, own, answered = take_rows(X, known), space.block(0), ~np.isnan(packed[:, 0])
     if not answered.any():
         raise InvalidInputError(
@@ -250,32 +257,36 @@ def ask(
     teachers: Sequence[Teacher],
     space: LabelSpace,
     X: Any,
-    known: NDArray[np.bool_],
     run: Run,
     told: list[str],
     *,
+    known: NDArray[np.bool_] | None = None,
+    logits: ArrayLike | None = None,
     first_must: bool = False,
 ) -> Floats:
-    """Return packed logits (k, m) for the rows of X that are `known` (n,).
+    """Return packed logits (k, m) for the rows of X that are `known` (n,), by default all.
 
-    Teachers that only hold outputs for other rows abstain, with a remark. With `first_must`, the first of
-    them may not.
+    With `logits` (n, m), no teacher is asked. Teachers that only hold outputs for other rows abstain, with a
+    remark. With `first_must`, the first of them may not.
     """
+    known = np.ones(n_rows(X), dtype=bool) if known is None else known
+    if logits is not None:
+        return check_packed_logits(logits, space, n_rows(X))[known]
     packed = np.empty((int(known.sum()), space.n_columns))
     some = X if known.all() else take_rows(X, known)
     for i, teacher in enumerate(teachers):
-        one, rows = (
-            run.changed(progress=part_of(run.report, i, len(teachers))),
-            some if teacher.batched else X,
-        )
+        one = run.changed(progress=part_of(run.report, i, len(teachers)))
         try:
-            logits = observe(teacher, rows, one, embeddings=False).logits
-            packed[:, space.block(i)] = logits if rows is some else logits[known]
+            if teacher.batched:
+                found = observe(teacher, some, one, embeddings=False).logits
+            else:
+                found = observe(teacher, X, one, embeddings=False).logits[known]
         except TeacherError as error:
             if teacher.batched or (first_must and i == 0):
                 raise error.at(i, len(teachers)) from error.__cause__
-            packed[:, space.block(i)] = np.nan
+            found = np.full((len(packed), len(teacher.classes)), np.nan)
             told.append(f"{space.names[i]} is left out: its outputs are stored, for other rows.")
+        packed[:, space.block(i)] = found
     return packed
 
 
@@ -313,6 +324,55 @@ def learn_labels(
         proba[other] = learner.fit(take_rows(X, seen), truth[seen]).predict_proba(take_rows(X, other))
     run.report("labels alone", len(used), len(used))
     return Answers.given(proba[held_out], truth[held_out]), held_out, len(used)
+
+
+class Side(NamedTuple):
+    """A teacher, and a model beside it, on the k rows of the teacher's classes that it answered."""
+
+    truth: Ints  # (k,) positions among its classes
+    teacher: Answers
+    model: Answers
+
+
+def beside_teachers(
+    logits: Floats, space: LabelSpace, proba: Floats, truth: Ints
+) -> tuple[Answers, list[Side]]:
+    """Return how the teachers vote, and what each teacher and a model say of the rows of its classes.
+
+    Every teacher that answers has one vote, and all classes share one more. So each of L classes that v of N
+    teachers decide for has the share (v + 1 / L) / (N + 1). Ties go to the class whose voters are surer: the
+    one with the larger sum of their probabilities.
+
+    Beside a teacher, the model's probabilities are those given that the class is one of the teacher's.
+
+    Parameters
+    ----------
+    logits : (n, m) array
+        Packed logits; NaN in the block of a teacher that abstains.
+    space : LabelSpace
+    proba : (n, L) array
+        What the model says.
+    truth : (n,) array of int
+        The class of each row; those from L on are unknown to all.
+    """
+    n, n_classes = proba.shape
+    # votes, plus how sure their voters are as a fraction of one: it decides between equal votes
+    votes, n_answers, sides = np.zeros((n, n_classes)), np.zeros((n, 1)), list[Side]()
+    for i in range(space.n_teachers):
+        classes, block = space.columns[space.block(i)], logits[:, space.block(i)]
+        answered = np.flatnonzero(~np.isnan(block[:, 0]))
+        p = block_softmax(block[answered], np.array([0, len(classes)]), 1.0)[1]
+        best = p.argmax(axis=1)
+        votes[answered, classes[best]] += 1 + p[np.arange(len(p)), best] / (space.n_teachers + 1)
+        n_answers[answered] += 1
+        place = np.full(max(n_classes, int(truth.max(initial=0)) + 1), -1)
+        place[classes] = np.arange(len(classes))
+        own = place[truth[answered]]
+        asked, true = own >= 0, own[own >= 0]
+        q = conditioned(proba[np.ix_(answered[asked], classes)])
+        sides.append(Side(true, Answers.given(p[asked], true), Answers.given(q, true)))
+    voted = (np.floor(votes) + 1 / n_classes) / (n_answers + 1)
+    return Answers.given(voted, truth)._replace(decided=votes.argmax(axis=1)), sides
 
 
 def assess(

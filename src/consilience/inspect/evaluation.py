@@ -1,14 +1,18 @@
-"""Is it good? What `evaluate` returns, with its tables and its page."""
+"""Is it good? The scores of answers, and what `evaluate` returns, with its tables and its page.
+
+scikit-learn has most of the figures, and the tests compare with it. Here they share one pass over the rows:
+its functions sort the labels anew for every metric, and its log-loss makes an array (n, L) of zeros and ones.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.stats import binomtest
 
 from consilience._validation import check_choice
 from consilience._words import counted, percent, shorten
@@ -26,7 +30,7 @@ from consilience.inspect.page import (
     table,
     write_page,
 )
-from consilience.inspect.scores import Scores
+from consilience.kernels.arrays import Floats, Ints
 
 MOST_CONFUSED, MOST_CLASSES = 10, 30  # pairs of classes, and classes, that are printed
 FIGURES = {
@@ -35,6 +39,92 @@ FIGURES = {
     "log_loss": "number",
     "calibration_error": "percent",
 }
+# scikit-learn's bound: a probability of zero costs 36 nats, not infinitely many
+LEAST_LIKELIHOOD = float(np.finfo(np.float64).eps)
+
+
+class Answers(NamedTuple):
+    """What a classifier says about k rows, as far as the scores need it."""
+
+    decided: Ints  # (k,) the class that it finds most probable
+    confidence: Floats  # (k,) the probability of that class
+    likelihood: Floats  # (k,) the probability of the true class
+
+    @classmethod
+    def given(cls, proba: Floats, truth: Ints) -> Answers:
+        """Return the answers of probabilities (k, c); `truth` (k,) are columns, or unknown from c on."""
+        rows, decided = np.arange(len(proba)), proba.argmax(axis=1)
+        known = truth < proba.shape[1]
+        likelihood = np.where(known, proba[rows, np.where(known, truth, 0)], 0.0)
+        return cls(decided, proba[rows, decided], likelihood)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How good a classifier is on some rows.
+
+    Attributes
+    ----------
+    n_rows : int
+    accuracy : float
+        The share of rows that are right.
+    interval : (float, float)
+        Wilson's interval of the accuracy.
+    balanced_accuracy : float
+        The mean recall of the classes that occur.
+    log_loss : float
+        Minus the mean logarithm of the probability of the true class.
+    calibration_error : float
+        The expected calibration error: rows fall into bins of equal width by the probability of the class
+        decided for; in each bin, the mean of it is compared with the share of rows that are right.
+    """
+
+    n_rows: int
+    accuracy: float
+    interval: tuple[float, float]
+    balanced_accuracy: float
+    log_loss: float
+    calibration_error: float
+
+    @classmethod
+    def of(cls, answers: Answers, truth: Ints, confidence: float, n_bins: int) -> Scores:
+        """Score answers about at least one row; classes that nobody knows, in `truth` (k,), are errors."""
+        right = answers.decided == truth
+        bins = np.minimum((answers.confidence * n_bins).astype(np.intp), n_bins - 1)
+        gaps = np.bincount(bins, answers.confidence - right, n_bins)
+        n_rows, n_right = len(truth), int(right.sum())
+        return cls(
+            n_rows,
+            n_right / n_rows,
+            wilson(n_right, n_rows, confidence),
+            float(np.nanmean(recalls(answers.decided, truth, int(truth.max()) + 1))),
+            -float(np.log(np.maximum(answers.likelihood, LEAST_LIKELIHOOD)).mean()),
+            float(np.abs(gaps).sum() / n_rows),
+        )
+
+
+def wilson(n_right: int, n_rows: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Return Wilson's interval of an accuracy."""
+    ends = binomtest(n_right, n_rows).proportion_ci(confidence, "wilson")
+    return float(ends.low), float(ends.high)
+
+
+def recalls(decided: Ints, truth: Ints, n_classes: int) -> Floats:
+    """Return the share (n_classes,) of each class's rows that are decided rightly; NaN without rows."""
+    hits = np.bincount(truth[decided == truth], minlength=n_classes)
+    return shares(hits, np.bincount(truth, minlength=n_classes))[:n_classes]
+
+
+def shares(parts: Ints, wholes: Ints) -> Floats:
+    """Return parts (L,) of wholes; NaN of nothing."""
+    return np.asarray(np.divide(parts, wholes, out=np.full(len(wholes), np.nan), where=wholes > 0))
+
+
+def conditioned(proba: Floats) -> Floats:
+    """Return probabilities (k, c) given that the class is one of these; all alike where none has mass."""
+    mass = proba.sum(axis=1, keepdims=True)
+    uniform = np.full(proba.shape, 1.0 / proba.shape[1])
+    return np.asarray(np.divide(proba, mass, out=uniform, where=mass > 0))
 
 
 @dataclass(frozen=True)
@@ -126,7 +216,7 @@ class Evaluation(Told):
     scores: Scores
     compared: tuple[Compared, ...]
     by_class: tuple[ClassScores, ...]
-    confusion: NDArray[np.intp]
+    confusion: Ints
     n_unlabelled: int
     confidence: float
     n_bins: int

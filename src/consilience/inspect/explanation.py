@@ -16,11 +16,11 @@ from consilience._words import counted, percent, visible
 from consilience.exceptions import InvalidInputError
 from consilience.inspect.drawing import Block
 from consilience.inspect.evaluate import ask
+from consilience.inspect.evaluation import conditioned
 from consilience.inspect.page import Told, columns_of, frame, plain, table
-from consilience.inspect.scores import conditioned
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import block_softmax, floor_blocks
-from consilience.labels import LabelSpace, check_packed_logits
+from consilience.labels import LabelSpace
 from consilience.rows import as_rows
 from consilience.run import resolve_run
 from consilience.soft_labels.agreement import divide_by_temperatures
@@ -305,11 +305,7 @@ def _teachers_said(
         lists, names = [one.classes for one in teachers], [one.name for one in teachers]
         space = LabelSpace(lists, names=names, disconnected="ignore")
     heat = np.asarray(getattr(model, "temperatures_", np.ones(space.n_teachers)))
-    if logits is None:
-        run, every = resolve_run(model.run), np.ones(n_rows(X), dtype=bool)
-        packed = ask(model.teachers_, space, X, every, run, told)
-    else:
-        packed = check_packed_logits(logits, space, n_rows(X))
+    packed = ask(model.teachers_, space, X, resolve_run(model.run), told, logits=logits)
     return space, heat, divide_by_temperatures(packed, heat, space), told
 
 

@@ -34,7 +34,7 @@ from consilience.inspect.page import (
     write_page,
 )
 from consilience.kernels.arrays import Floats, Ints
-from consilience.labels import BETWEEN_GROUPS, LabelSpace, check_packed_logits
+from consilience.labels import BETWEEN_GROUPS, LabelSpace
 from consilience.labels.reader import LabelCodes
 from consilience.rows import as_rows
 from consilience.run import resolve_run
@@ -175,11 +175,7 @@ def _asked(model: Any, X: Any, logits: ArrayLike | None, unified: bool) -> Basis
     if not unified:
         order = np.argsort(space.encode(model.classes_))
         return Basis(np.empty((0, 0)), np.arange(n), which, model.predict_proba(X)[:, order], None, told)
-    if logits is None:
-        every, run = np.ones(n, dtype=bool), resolve_run(model.run)
-        raw = ask(model.teachers_, space, X, every, run, told)
-    else:
-        raw = check_packed_logits(logits, space, n)
+    raw = ask(model.teachers_, space, X, resolve_run(model.run), told, logits=logits)
     proba = model.predict_proba(X)
     if np.isnan(raw[:, space.offsets[:-1]]).all():
         return _kept(model)._replace(proba=proba, raw=raw, told=told)

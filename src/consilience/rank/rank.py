@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -87,7 +87,7 @@ def rank_teachers(teachers: Any, X: Any, y: Any, options: RankOptions) -> Rankin
     first = next(iter(metrics.values()))
     n_resamples = 0 if options.confidence is None else first.n_bootstrap
     rows, resamples = [], []
-    for row, added in (_ranked if run.engine == "local" else _on_ray)(given, task, run):
+    for row, added in _ranked(given, task, run):
         means = np.full(n_resamples, -np.inf)
         if added is not None and options.confidence is not None:
             means = resampled_means(added, n_resamples, task.case.seed)
@@ -147,27 +147,22 @@ def _checked_student(student: Any) -> Any:
     return student
 
 
-def _ranked(given: GivenTeachers, task: Task, run: Run) -> Iterator[_Ranked]:
-    for place, (name, source) in enumerate(zip(given.names, given.sources, strict=True)):
-        yield _rank_one(task, (source, name, place))
-        run.report("ranking", place + 1, len(given.sources))
-
-
-def _on_ray(given: GivenTeachers, task: Task, run: Run) -> list[_Ranked]:
-    """Rank each teacher in a task of its own."""
-    from consilience.scoring.ray import map_on_ray
-
+def _ranked(given: GivenTeachers, task: Task, run: Run) -> list[_Ranked]:
+    """Rank all teachers: here, or each in a task of its own on Ray."""
     items = list(zip(given.sources, given.names, range(len(given.names)), strict=True))
+    results: Iterable[tuple[int, Any]] = enumerate(_rank_one(task, item) for item in items)
+    if run.engine == "ray":
+        from consilience.scoring.ray import map_on_ray
+
+        results = map_on_ray(_rank_without_teacher, task, items, engine_options(run))
     found: dict[int, _Ranked] = {}
-    options = engine_options(run)
-    for place, result in map_on_ray(_rank_without_teacher, task, items, options):
+    for place, result in results:
         source, name, _ = items[place]
-        if isinstance(result, ScoringError):
-            found[place] = replace(_failed(name, place), error=str(result)), None
-        else:
-            row, added = result
-            teacher = as_teacher(source, name=name) if row.error is None else None
-            found[place] = replace(row, teacher=teacher), added
+        ended = isinstance(result, ScoringError)
+        row, added = (replace(_failed(name, place), error=str(result)), None) if ended else result
+        if row.teacher is None and row.error is None:  # it stayed in a worker
+            row = replace(row, teacher=as_teacher(source, name=name))
+        found[place] = row, added
         run.report("ranking", len(found), len(items))
     return [found[place] for place in sorted(found)]
 
