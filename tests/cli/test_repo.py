@@ -53,7 +53,7 @@ def test_models_are_listed_and_shown(folder: Path) -> None:
     assert shown("list", "models", "--licence", "MIT")["models"] == []
     one = shown("show", "models", "early")
     assert one["classes"] == ["setosa", "versicolor"]
-    assert one["repository"]["metrics"] == {"accuracy": 0.9}
+    assert one["metrics"] == {"accuracy": 0.9}
     assert Path(one["path"]).is_file()
     text = run("list", "models").stdout
     assert [line.split()[:2] for line in text.splitlines()] == [

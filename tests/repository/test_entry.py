@@ -10,9 +10,8 @@ from consilience import Card
 from consilience.exceptions import InvalidInputError
 from consilience.files.strict_json import checked
 from consilience.repository.entry import (
+    FACTS,
     KEY,
-    METRICS,
-    TEXTS,
     ModelEntry,
     ModelFile,
     check_name,
@@ -41,8 +40,22 @@ ENTRY = ModelEntry(
 )
 
 
+PART = {
+    "version": 2,
+    "file": "birds.onnx",
+    "files": {"birds.onnx": ["a" * 64, 10], "weights.bin": ["b" * 64, 5]},
+    "inputs": [["X", "float32", [None, 3]]],
+    "column_kinds": {"a": "number"},
+    "task": "birds",
+    "licence": "MIT",
+    "source": "a public page",
+    "metrics": {"accuracy": 0.5},
+    "added": "2026-01-01T00:00:00Z",
+}
+
+
 def card_with(**change: Any) -> Card:
-    part = ENTRY.repository_part() | change
+    part = PART | change
     names = list(ENTRY.feature_names or ())
     return Card(
         "Birds", ENTRY.classes, description=ENTRY.description, details={KEY: part}, feature_names=names
@@ -102,15 +115,15 @@ def test_a_card_of_another_model_is_refused() -> None:
 )
 def test_a_source_tells_no_path_and_no_password(source: str) -> None:
     with pytest.raises(InvalidInputError, match="no path of this machine and no password") as caught:
-        checked("source", source, TEXTS["source"])
+        checked("source", source, FACTS["source"])
     assert "secret" not in str(caught.value)
-    assert checked("source", "https://example.org/model?x=a@b", TEXTS["source"]) != ""
+    assert checked("source", "https://example.org/model?x=a@b", FACTS["source"]) != ""
 
 
 def test_metrics_become_floats() -> None:
-    assert METRICS({"n": 3}) == {"n": 3.0}
+    assert FACTS["metrics"]({"n": 3}) == {"n": 3.0}
     with pytest.raises(InvalidInputError, match=r"metrics= has 'b' at \['a'\]; expected a number"):
-        checked("metrics", {"a": "b"}, METRICS)
+        checked("metrics", {"a": "b"}, FACTS["metrics"])
 
 
 @pytest.mark.parametrize("name", ["birds", "Birds v1.2", "a", "7", "é-ü_x", "x" * 80])

@@ -210,7 +210,6 @@ _FILE = record(
     {
         **dict.fromkeys((one.name for one in fields(Card)), lambda value: value),
         "consilience_card": whole(),
-        "classes": listing(lambda value: value, MOST_COLUMNS),
     },
     needs=("consilience_card", "name", "classes"),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from scipy.sparse.csgraph import connected_components, dijkstra
 
 from consilience._words import counted, shorten
 from consilience.exceptions import LabelSpaceError
+from consilience.options import did_you_mean
 
 MOST_SEEDS = 20
 """Connected sets are grown from at most so many models."""
@@ -78,9 +78,7 @@ def cover_classes(
 def _check_known(everything: Sequence[Any], wanted: Sequence[Any]) -> None:
     missing = [label for label in wanted if label not in everything]
     if missing:
-        texts = [label for label in everything if isinstance(label, str)]
-        near = difflib.get_close_matches(str(missing[0]), texts, n=1, cutoff=0.6)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(str(missing[0]), everything)
         raise LabelSpaceError(f"No model knows {shorten(missing)}.{hint} Add a model that does.")
 
 

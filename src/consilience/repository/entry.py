@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from consilience.exceptions import ConsilienceError, InvalidInputError, shown
@@ -104,8 +104,13 @@ def _file(value: Any) -> ModelFile:
     return ModelFile(*row(text(64, like="[0-9a-f]{64}"), whole())(value))
 
 
-TEXTS = {"task": text(200), "licence": text(200), "source": _source}
-METRICS = mapping(number(), 100, keys=text(100))
+FACTS = {
+    "task": text(200),
+    "licence": text(200),
+    "source": _source,
+    "metrics": mapping(number(), 100, keys=text(100)),
+}
+"""What people say of a model in a repository, and what it must be."""
 _PART = record(
     {
         "version": whole(),
@@ -113,9 +118,8 @@ _PART = record(
         "files": mapping(_file, 10_000, keys=inside, least=1),
         "inputs": maybe(listing(_input, MOST_COLUMNS, least=1)),
         "column_kinds": mapping(text(100), MOST_COLUMNS, keys=text(10_000)),
-        "metrics": METRICS,
         "added": text(100),
-        **TEXTS,
+        **FACTS,
     },
     needs=["version", "file", "files"],
 )
@@ -213,27 +217,7 @@ class ModelEntry:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data, ready for JSON."""
-        return {
-            "name": self.name,
-            "classes": list(self.classes),
-            "description": self.description,
-            "feature_names": None if self.feature_names is None else list(self.feature_names),
-            "preprocess": dict(self.preprocess),
-            KEY: self.repository_part(),
-        }
-
-    def repository_part(self) -> dict[str, Any]:
-        """Return what stands under ``"repository"`` in the details of its card."""
-        return {
-            "version": VERSION,
-            "file": self.file,
-            "files": {path: [one.sha256, one.n_bytes] for path, one in self.files.items()},
-            "inputs": self.inputs and [[one.name, one.dtype, list(one.shape)] for one in self.inputs],
-            "column_kinds": dict(self.column_kinds),
-            "metrics": dict(self.metrics),
-            "added": self.added,
-            **{name: getattr(self, name) for name in TEXTS},
-        }
+        return asdict(self) | {"kind": self.kind, "n_bytes": self.n_bytes}
 
 
 def entry_of_card(card: Card, folder: str) -> ModelEntry:

@@ -53,13 +53,18 @@ class Listing:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, ready for JSON."""
-        return {"models": [_row(one) for one in self.models], "problems": dict(self.problems)}
+        models = [one.to_dict() | {"takes": shown_inputs(one)} for one in self.models]
+        return {"models": models, "problems": dict(self.problems)}
 
     def to_frame(self) -> Any:
         """Return a pandas data frame with one row per model."""
         pandas = require("pandas", extra="tables", purpose="A data frame")
-        rows = [_row(one) | {"classes": len(one.classes)} | dict(one.metrics) for one in self.models]
-        return pandas.DataFrame(rows).drop(columns="metrics", errors="ignore")
+        names = ("name", "task", "licence", "source", "description", "kind", "n_bytes", "added")
+        rows = []
+        for one in self.models:
+            found = {name: getattr(one, name) for name in names}
+            rows.append(found | {"classes": len(one.classes), "takes": shown_inputs(one)} | {**one.metrics})
+        return pandas.DataFrame(rows)
 
     def __repr__(self) -> str:
         cells = [
@@ -83,12 +88,6 @@ class Listing:
             f"{visible(folder)} cannot be used: {visible(why)}" for folder, why in self.problems.items()
         ]
         return "\n".join(lines)
-
-
-def _row(one: ModelEntry) -> dict[str, Any]:
-    names = ("name", "task", "licence", "source", "description", "kind", "n_bytes", "added")
-    found = {name: getattr(one, name) for name in names}
-    return found | {"classes": list(one.classes), "takes": shown_inputs(one), "metrics": dict(one.metrics)}
 
 
 def shown_entry(entry: ModelEntry) -> str:

@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike
 from consilience._validation import check_choice, check_count, n_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, shown, warn
-from consilience.files.card import MAX_BYTES
+from consilience.files.card import MAX_BYTES, card_bytes
 from consilience.files.made import date_now, jsonable
-from consilience.files.strict_json import checked, text
+from consilience.files.strict_json import checked
 from consilience.labels import class_list, read_labels
 from consilience.rank.rank import rank_teachers
 from consilience.repository.cover import cover_classes
@@ -30,16 +30,16 @@ from consilience.repository.description import (
     write_reference,
 )
 from consilience.repository.entry import (
-    METRICS,
-    TEXTS,
+    FACTS,
     ModelEntry,
     check_name,
+    entry_of_card,
     folder_of,
     is_folder,
     read_entry,
 )
 from consilience.repository.listing import Described, Listing, RepositoryCheck, SearchResult
-from consilience.repository.saving import card_of, entry_of_files, name_of, stage_model
+from consilience.repository.saving import card_of, name_of, stage_model
 from consilience.repository.shelf import Shelf, card_file
 from consilience.repository.shortlist import shortlist
 from consilience.repository.signature import misfit, plain_rows
@@ -125,34 +125,26 @@ class Repository:
         """
         if reference is not None:
             as_reference(reference)  # now, while nothing is added yet
-        texts: dict[str, Any] = {"task": task, "licence": licence, "source": source}
-        for key, value in texts.items():
-            checked(key, value, TEXTS[key])
-        checked("description", description, text(100_000))
-        measured = checked("metrics", {} if metrics is None else jsonable(metrics), METRICS)
+        facts = {
+            "task": task,
+            "licence": licence,
+            "source": source,
+            "metrics": {} if metrics is None else jsonable(metrics),
+        }
+        for key, value in facts.items():
+            checked(key, value, FACTS[key])
         prepared = None if preprocess is None else ImagePreprocess.from_dict(preprocess)
         classes = None if classes is None else class_list(classes)
         name = check_name(name_of(model) if name is None else name)
         folder = folder_of(name)
         example = reference if example is None else example
         with self._shelf.adding(folder) as files:
-            teacher, card = stage_model(model, classes, folder, files, example)
-            if prepared is None and card is not None:
-                prepared = card.preprocess
-            entry = entry_of_files(
-                files,
-                folder,
-                teacher,
-                name=name,
-                feature_names=None if card is None else card.feature_names,
-                description=description,
-                metrics=measured,
-                preprocess={} if prepared is None else prepared.to_dict(),
-                added=date_now(),
-                **texts,
-            )
+            teacher, before = stage_model(model, classes, folder, files, example)
+            about: dict[str, Any] = {"name": name, "description": description, "preprocess": prepared}
+            card = card_of(files, folder, teacher, before, **about, **facts, added=date_now())
             teacher.release()
-            (files / f"{folder}.card.json").write_bytes(card_of(entry, card, teacher))
+            entry = entry_of_card(card, folder)
+            (files / f"{folder}.card.json").write_bytes(card_bytes(card))
         if reference is not None:
             self.set_reference(reference)
         try:
@@ -195,7 +187,7 @@ class Repository:
         wanted = None if classes is None else set(class_list(classes))
         for key, value in {"task": task, "licence": licence}.items():
             if value is not None:
-                checked(key, value, TEXTS[key])
+                checked(key, value, FACTS[key])
         known = self._read_all()
         found = [
             one
@@ -226,8 +218,10 @@ class Repository:
 
     def _find(self, name: object) -> ModelEntry | str | None:
         folder = folder_of(name) if isinstance(name, str) else ""
-        card = self._shelf.root / card_file(folder) if is_folder(folder) else None
-        return None if card is None or card.about() is None else read_entry(card.read(MAX_BYTES), folder)
+        if not is_folder(folder) or not (self._shelf.root / folder).is_folder():  # or a link to one
+            return None
+        card = self._shelf.root / card_file(folder)
+        return None if card.about() is None else read_entry(card.read(MAX_BYTES), folder)
 
     def _read_all(self) -> dict[str, ModelEntry | str]:
         """Return what is known of each folder, in their order."""

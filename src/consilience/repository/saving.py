@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike
 
 from consilience._validation import n_rows, take_rows
 from consilience.exceptions import InvalidInputError, TeacherError
-from consilience.files.card import Card, CardOutput, card_bytes, card_path, find_card, find_folder_card
+from consilience.files.card import Card, CardOutput, card_path, find_card, find_folder_card
 from consilience.files.disk import file_sha256, opened, replacing
 from consilience.files.export import finish, sklearn_to_onnx, write_model
 from consilience.files.storage import local_path
 from consilience.labels import class_list
-from consilience.repository.entry import KEY, ModelEntry, ModelFile, inside
+from consilience.repository.entry import KEY, VERSION, inside
 from consilience.repository.signature import plain_rows
 from consilience.rows.images import ImagePreprocess
 from consilience.rows.tables import column_names, columns_of, is_instance_of, is_numeric, is_table, kind_of
@@ -92,10 +92,18 @@ def stage_model(
     return teacher, card
 
 
-def entry_of_files(
-    files: Path, folder: str, teacher: Teacher, *, feature_names: tuple[str, ...] | None, **facts: Any
-) -> ModelEntry:
-    """Return what a repository knows of a staged model.
+def card_of(
+    files: Path,
+    folder: str,
+    teacher: Teacher,
+    before: Card | None,
+    *,
+    name: str,
+    description: str,
+    preprocess: ImagePreprocess | None,
+    **facts: Any,
+) -> Card:
+    """Return the card of a staged model.
 
     Parameters
     ----------
@@ -104,43 +112,41 @@ def entry_of_files(
     folder : str
     teacher : Teacher
         Of the staged file.
-    feature_names : tuple of str or None
-        From the card that the model had, if its file does not tell.
+    before : Card or None
+        That the model had: it stands for what is not given here.
+    name, description, preprocess
+        As in a `Card`.
     facts
-        What the file does not say: see `ModelEntry`.
+        What the repository keeps besides, see `ModelEntry`.
     """
     made = sorted(path for path in files.rglob("*") if path.is_file())
     named = {f"{files.name}/{path.relative_to(files).as_posix()}": path for path in made}
+    place = folder if teacher.file is None else teacher.file.absolute().relative_to(files.absolute())
+    file = f"{files.name}/{Path(place).as_posix()}"
     columns = teacher.columns if isinstance(teacher, Onnx) else Columns()
     kinds = teacher.column_kinds if columns.kinds is not None else {}
-    file = folder if teacher.file is None else teacher.file.absolute().relative_to(files.absolute())
-    return ModelEntry(
-        classes=tuple(class_list(teacher.classes)),
-        file=f"{files.name}/{Path(file).as_posix()}",
-        files={name: ModelFile(file_sha256(path), path.stat().st_size) for name, path in named.items()},
-        inputs=teacher.inputs,
-        feature_names=feature_names if columns.names is None else tuple(columns.names),
-        column_kinds={str(name): kind for name, kind in kinds.items()},
+    classes = tuple(class_list(teacher.classes))
+    base = before or Card(name, classes)
+    part = {
+        "version": VERSION,
+        "file": file,
+        "files": {path: [file_sha256(one), one.stat().st_size] for path, one in named.items()},
+        "inputs": [[one.name, one.dtype, one.shape] for one in teacher.inputs or ()] or None,
+        "column_kinds": {str(column): kind for column, kind in kinds.items()},
         **facts,
-    )
-
-
-def card_of(entry: ModelEntry, before: Card | None, teacher: Teacher) -> bytes:
-    """Return the content of a model's card, with what the card that it had before says of it."""
-    base, file = before or Card(entry.name, entry.classes), entry.files.get(entry.file)
-    card = replace(
+    }
+    return replace(
         base,
-        name=entry.name,
-        classes=entry.classes,
+        name=name,
+        classes=classes,
         output=base.output or cast(CardOutput | None, teacher.output),
-        sha256=None if file is None else file.sha256,
-        description=entry.description or base.description,
-        details={**base.details, KEY: entry.repository_part()},
-        centres=base.centres if base.classes == entry.classes else None,
-        feature_names=entry.feature_names,
-        preprocess=ImagePreprocess.from_dict(entry.preprocess) if entry.preprocess else None,
+        sha256=file_sha256(named[file]) if file in named else None,
+        description=description or base.description,
+        details={**base.details, KEY: part},
+        centres=base.centres if base.classes == classes else None,
+        feature_names=base.feature_names if columns.names is None else tuple(columns.names),
+        preprocess=preprocess or base.preprocess,
     )
-    return card_bytes(card)
 
 
 def _source_of(model: Any) -> Path | None:

@@ -207,7 +207,17 @@ class Shelf:
     def model_path(self, entry: ModelEntry) -> Path:
         """Return the file or folder of a model on this machine; from a URL, a copy that was checked."""
         if self.root.local is not None:
-            _check_plain(entry, (self.root / entry.folder).tree())
+            top = self.root.local.resolve() / entry.folder  # the repository itself may be behind a link
+            for path in entry.files:
+                if (top / path).resolve() != top / path:
+                    raise UnsafeFileError(
+                        f"{path!r} of the model {entry.name!r} is a link. Put the file itself there."
+                    )
+                if not (top / path).is_file():
+                    raise InvalidInputError(
+                        f"The model {entry.name!r} lacks its file {path!r}. "
+                        "Remove the model, and add it again."
+                    )
             return Path(self.root.local, entry.folder, entry.file)
         try:
             self._copies.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is in a bucket may be private
@@ -273,20 +283,6 @@ def _problem(found: Entry | None, about: ModelFile) -> str:
     if found is None or found.kind != "file":
         return "missing"
     return "" if found.size == about.n_bytes and _sha256(found) == about.sha256 else "damaged"
-
-
-def _check_plain(entry: ModelEntry, there: Mapping[str, Entry]) -> None:
-    """Raise where a file of a model is missing, or no regular file, or behind a link."""
-    for path in entry.files:
-        links = [one for one in (path, *map(str, PurePosixPath(path).parents)) if one in there]
-        if not links:
-            raise InvalidInputError(
-                f"The model {entry.name!r} lacks its file {path!r}. Remove the model, and add it again."
-            )
-        if there[links[0]].kind != "file":
-            raise UnsafeFileError(
-                f"{path!r} of the model {entry.name!r} is a link. Put the file itself there."
-            )
 
 
 def _user_cache() -> Path:
