@@ -169,18 +169,16 @@ def score_on_ray(
     columns = np.concatenate([np.arange(space.n_columns)[space.block(i)] for i in sent])
     with connected(options.address) as ray:
         there = None if held else finish
-        for number, logits in _answers(ray, {i: teachers[i] for i in sent}, space, rows, run, options, there):
-            if not held:
-                yield number, logits
-                continue
-            block = Block(
-                number, rows.rows_of(number), np.arange(len(logits))
-            )  # whose rows are not looked at
-            packed = np.empty((len(logits), space.n_columns), np.float32)
-            packed[:, columns] = logits
-            for i, one in held.items():
-                packed[:, space.block(i)] = one.observe(block, None).logits
-            yield number, packed if finish is None else finish(block.rows, packed)
+        for number, answer in _answers(ray, {i: teachers[i] for i in sent}, space, rows, run, options, there):
+            if held:
+                # teachers that hold their answers do not look at rows
+                block = Block(number, rows.rows_of(number), np.arange(len(answer)))
+                packed = np.empty((len(answer), space.n_columns), np.float32)
+                packed[:, columns] = answer
+                for i, one in held.items():
+                    packed[:, space.block(i)] = one.observe(block, None).logits
+                answer = packed if finish is None else finish(block.rows, packed)
+            yield number, answer
 
 
 def _answers(
@@ -314,14 +312,12 @@ def _how_many(ray: Any, n_blocks: int, options: RayOptions) -> int:
     """Return how many workers to start: as there is room for, and at least one."""
     wanted = min(n_blocks, options.workers or _MOST)
     every, needs = ray.cluster_resources(), {"CPU": options.num_cpus, "GPU": options.num_gpus}
-    room = min((every.get(kind, 0) // need for kind, need in needs.items() if need), default=_MOST)
-    if room < 1:
+    room = int(min((every.get(kind, 0) // need for kind, need in needs.items() if need), default=_MOST))
+    if room < 1 or (room < wanted and options.workers):
         told = " and ".join(f"{need:g} {kind}" for kind, need in needs.items() if need)
-        text = f"A worker needs {told}, and {offer(ray)}. It waits for {options.timeout:g} seconds."
+        text = f"There is room for {room} of {wanted} workers: each needs {told}, and {offer(ray)}."
         warn(ConsilienceWarning(text))
-    elif room < wanted and options.workers:
-        warn(ConsilienceWarning(f"There is room for {room:g} of {options.workers} workers: {offer(ray)}."))
-    return max(1, min(wanted, int(room)))
+    return max(1, min(wanted, room))
 
 
 class Worker:
