@@ -116,7 +116,7 @@ def _check_truth(y: Any, unifier: Any) -> None:
     """Read the labels of test rows before the work begins; warn if nobody knows some of their classes."""
     lists = [one.classes for one in unifier.teachers]
     space = library.LabelSpace(lists, unifier.aliases, disconnected="ignore")
-    truth = library.read_truth(y, len(y), space, where="--test-labels", at_least=0, some_known=True)
+    truth = library.read_truth(y, len(y), space, where="--test-labels", at_least=0)
     for remark in library.unknown_classes(truth, space):
         warn(CoverageWarning(f"--test-labels: {remark}"))
 
