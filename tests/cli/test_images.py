@@ -1,4 +1,4 @@
-"""Folders of images and .skops files on the command line."""
+"""Folders of images on the command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
 
 pytest.importorskip("click")
 onnx = pytest.importorskip("onnx")
@@ -138,15 +137,3 @@ def test_rank_takes_images(folder: Path) -> None:
     labels = ("--labels", folder / "y.npy", "--json", "--quiet")
     done = run("rank", *teachers, "--data", folder / "images", *labels)
     assert done.exit_code == 0, done.output
-
-
-def test_a_skops_file_is_a_teacher(irises: Path, tmp_path: Path) -> None:
-    skops = pytest.importorskip("skops.io")
-    X, y = np.load(irises / "X.npy"), np.load(irises / "y.npy")
-    model = LogisticRegression(max_iter=1000).fit(X, y)
-    skops.dump(model, tmp_path / "iris.skops")
-    out = tmp_path / "scores.npz"
-    done = run("score", "-t", tmp_path / "iris.skops", "--data", irises / "X.npy", "--out", out)
-    assert done.exit_code == 0, done.output
-    assert np.load(out)["classes"].tolist() == model.classes_.tolist()
-    assert run("inspect", tmp_path / "iris.skops").exit_code == 0

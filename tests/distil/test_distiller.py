@@ -237,11 +237,15 @@ def test_a_ranking_gives_the_weights(digits: Any) -> None:
 
     teachers = {"six": digits.first_six, "ten": digits.all_ten}
     ranking = rank_teachers(teachers, digits.X, digits.y, random_state=0)
-    model = CrossTaskDistiller(ranking, quick(5), check=False, random_state=0).fit(digits.X, digits.y)
+    ratios = []
+    for sharpness in (1.0, 2.0):
+        loss = Sinkhorn(sharpness=sharpness)
+        model = CrossTaskDistiller(ranking, "logistic", loss, check=False).fit(digits.X, digits.y)
+        scores = [row.score for row in ranking.rows]
+        np.testing.assert_allclose(model.teacher_weights_, score_weights(scores, sharpness))
+        ratios.append(np.log(model.teacher_weights_[0] / model.teacher_weights_[1]))
     assert [teacher.name for teacher in model.teachers_] == [row.name for row in ranking.rows]
-    np.testing.assert_allclose(
-        model.teacher_weights_, score_weights([row.score for row in ranking.rows], 1.0)
-    )
+    assert ratios[1] == pytest.approx(2 * ratios[0])
 
 
 def test_the_exact_form_of_a_ranking_trains_a_distiller_with_each_teacher(digits: Any) -> None:
@@ -325,14 +329,12 @@ def test_text_labels_lists_and_frames_work(digits: Any) -> None:
     model = CrossTaskDistiller(teacher, "logistic", random_state=0)
     model.fit(frame.to_numpy(), names[digits.y].tolist())
     assert set(model.predict(digits.X_test)) <= set(names)
-    given = CrossTaskDistiller(
-        as_teacher(lambda X: digits.all_ten.predict_proba(np.asarray(X)), range(10), output="probabilities"),
-        "logistic",
-        random_state=0,
-    ).fit(frame, pandas.Series(names[digits.y]))
-    np.testing.assert_array_equal(
-        given.predict(pandas.DataFrame(digits.X_test)), model.predict(digits.X_test)
+    of_frames = as_teacher(
+        lambda X: digits.all_ten.predict_proba(np.asarray(X)), range(10), output="probabilities"
     )
+    given = CrossTaskDistiller(of_frames, "logistic", random_state=0)
+    found = given.fit(frame, pandas.Series(names[digits.y])).predict(pandas.DataFrame(digits.X_test))
+    np.testing.assert_array_equal(found, model.predict(digits.X_test))
 
 
 def test_a_saved_student_is_a_teacher_again(digits: Any, tmp_path: Path) -> None:
@@ -418,13 +420,10 @@ def test_bad_options_are_told_in_one_sentence(digits: Any, options: dict[str, An
         CrossTaskDistiller(**given).fit(digits.X, digits.y)
 
 
-def test_kd_wants_the_same_classes(digits: Any) -> None:
+def test_kd_matches_classes_by_name_and_wants_the_same_ones(digits: Any) -> None:
     for student in (quick(2), "logistic"):
         with pytest.raises(InvalidInputError, match=r"do not share 6, 7, 8, 9\. Use loss='sinkhorn'"):
             CrossTaskDistiller(digits.first_six, student, "kd", 10.0).fit(digits.X, digits.y)
-
-
-def test_kd_matches_classes_by_name(digits: Any) -> None:
     order = np.array([3, 1, 4, 0, 5, 9, 2, 6, 8, 7])
     turned = as_teacher(lambda X: digits.all_ten.predict_proba(X)[:, order], order, output="probabilities")
     straight, other = (

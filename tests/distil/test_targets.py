@@ -40,17 +40,13 @@ def test_mixed_labels_follow_a_teacher_in_its_rows_only() -> None:
     q = np.nan_to_num(own.transported_labels()) ** 2
     q /= np.maximum(q.sum(axis=1, keepdims=True), 1e-300)
     np.testing.assert_allclose(sums, ONEHOT + c * q * FOLLOWED[:, None])
+    for labelled in (True, False):
+        rows = Follower(0, own, 5.0, labelled).rows(TASK.codes, own.observed)
+        np.testing.assert_array_equal(rows, FOLLOWED & ((TASK.codes >= 0) == labelled))
     # a given epsilon is taken as it is
     given = signal(Sinkhorn(temperature=2.0, epsilon=0.4))
     sums = Targets.of(3, [Follower(0, given, 5.0)], "probabilities").columns(TASK.codes, {0: given.observed})
     np.testing.assert_allclose(sums[2].sum(), 1 + 5.0 * 0.4 / 2.0**2)
-
-
-@pytest.mark.parametrize("labelled", [True, False])
-def test_a_teacher_is_followed_on_rows_with_or_without_a_label(labelled: bool) -> None:
-    own = signal(abstains=True)
-    rows = Follower(0, own, 5.0, labelled).rows(TASK.codes, own.observed)
-    np.testing.assert_array_equal(rows, FOLLOWED & ((TASK.codes >= 0) == labelled))
 
 
 @pytest.mark.parametrize("name", ["sinkhorn", "rkd", "fitnet", "refilled"])
@@ -101,5 +97,6 @@ def test_columns_beside_the_labels_hide_a_teacher_outside_its_rows() -> None:
     np.testing.assert_array_equal(columns[FOLLOWED, 3:5], own.observed.logits[FOLLOWED])
     np.testing.assert_array_equal(columns[:, 5:], other.observed.logits)
     criterion = targets.criterion(0.75)
-    weights = [weight for _, weight, _ in criterion.parts]
-    assert (weights, criterion.labelled) == (pytest.approx([5.0 * 0.3 / own.epsilon, 2.0]), 0.75)
+    places, weights, _ = zip(*criterion.parts, strict=True)
+    assert places == (slice(3, 5), slice(5, 7))
+    assert (weights, criterion.labelled) == (pytest.approx((5.0 * 0.3 / own.epsilon, 2.0)), 0.75)

@@ -202,6 +202,7 @@ def test_it_prints_and_exports(labelled: Any) -> None:
     text = str(labelled)
     assert text.startswith("8 ways to unify by accuracy, best first (300 rows of 10 classes)")
     assert "\n*  auto, balanced " in text
+    assert labelled.table()["marked"] == [labelled.rows.index(labelled.recommended)]
     view = json.loads(json.dumps(labelled.to_dict(), allow_nan=False))
     assert view["recommended"] == labelled.recommended.name
     assert [row["name"] for row in view["rows"]] == [row.name for row in labelled]

@@ -148,3 +148,5 @@ def test_values_read_as_people_write_them() -> None:
     assert "1,234 12.3% 1234" in " ".join(" ".join(read(of(part)).text).split())
     assert pages.as_lines(part) == ["    a      b     c", "1,234  12.3%  1234", "                 0"]
     assert pages.as_lines(pages.table("numbers", columns, printed=1))[-1] == "and 1 more"
+    turned = pages.table("numbers", columns, order=[1, 0], marked=[1])
+    assert (turned["rows"], turned["marked"]) == (part["rows"][::-1], [0])

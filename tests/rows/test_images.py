@@ -83,7 +83,7 @@ def test_a_photo_that_a_camera_stored_on_its_side_is_turned(tmp_path: Path) -> N
 def test_deep_images_are_refused(tmp_path: Path) -> None:
     save(tmp_path, COLOURS)
     _deep().save(tmp_path / "4.png")
-    with pytest.raises(InvalidInputError, match=r"4.png cannot be used: it has more than 8 bits a pixel"):
+    with pytest.raises(InvalidInputError, match=r"4.png cannot be read: An image has more than 8 bits"):
         open_files(tmp_path).all(None)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -132,26 +130,19 @@ def test_a_run_that_is_killed_goes_on_after_seconds_of_lost_work(
     np.testing.assert_allclose(seen.logits, teacher.predict_logits(texts), rtol=1e-6)
 
 
-MODULE = """
-import os, time
-
-def answer(texts):
-    if "bad" in texts:
-        return [{"xx": 1.0} for text in texts]
-    if "die" in texts:
-        os._exit(1)
-    return [{"en": float(os.getpid()), "de": float(len(text))} for text in texts]
-"""
-
-
 @pytest.fixture
-def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A function that another process can import; it says which process it is in."""
-    (tmp_path / "slow_answers.py").write_text(MODULE, encoding="utf8")
-    monkeypatch.syspath_prepend(str(tmp_path))
+def answer(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that no other process can import; it says which process it is in."""
     monkeypatch.setattr(batches, "PARALLEL_SECONDS", 0.0)
-    yield import_module("slow_answers").answer
-    sys.modules.pop("slow_answers")
+
+    def answer(texts: list[str]) -> Any:
+        if "bad" in texts:
+            return [{"xx": 1.0} for text in texts]
+        if "die" in texts:
+            os._exit(1)
+        return [{"en": float(os.getpid()), "de": float(len(text))} for text in texts]
+
+    return answer
 
 
 def test_processes_share_the_rows_and_one_store(
@@ -196,17 +187,6 @@ def test_what_goes_wrong_in_a_process_is_worded_here(answer: Any) -> None:
     locked = Function(lambda texts: lock and answer(texts), CLASSES, output="logits", n_jobs=2)
     with pytest.raises(TeacherError, match=r"cannot be asked in 2 processes: .* sent there .*_thread.lock"):
         observe(locked, TEXTS, batch_size=4)
-
-
-def test_a_function_that_cannot_be_imported_is_sent_all_the_same(answer: Any) -> None:
-    def of_a_notebook(texts: list[str]) -> Any:
-        import os
-
-        return [[float(os.getpid()), float(len(text))] for text in texts]
-
-    of_a_notebook.__module__ = "__main__"
-    seen = observe(Function(of_a_notebook, CLASSES, output="logits", n_jobs=2), TEXTS, batch_size=4)
-    assert os.getpid() not in seen.logits[8:, 0]
 
 
 def test_few_rows_start_no_process(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,8 @@ from torch import nn  # noqa: E402
 
 from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.nn import SoftCrossEntropy  # noqa: E402
-from consilience.rows import HeldRows, Rows, targets  # noqa: E402
+from consilience.rows import HeldRows, Rows  # noqa: E402
 from consilience.rows.targets import Epochs, TargetRows  # noqa: E402
-from consilience.run import Run  # noqa: E402
 from consilience.students import Network, batches  # noqa: E402
 from consilience.students.batches import Blocks, ShuffledBatches  # noqa: E402
 
@@ -88,18 +87,6 @@ def test_a_last_batch_of_one_row_is_left_out() -> None:
     assert set(passes[0]) != set(passes[1])
 
 
-def test_epochs_are_parts_of_long_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets, "EPOCH_ROWS", 100)
-    X, Q, _ = problem(400)
-    seen: list[Any] = []
-    student = Network(max_iter=2, patience=None, lr=0.01, random_state=0)
-    run = Run(progress=lambda *call: seen.append(call))
-    student.learn_loss(target_rows(X, Q), L, SoftCrossEntropy(), run=run)
-    assert seen == [("training", i + 1, 8) for i in range(8)]
-    assert student.n_iter_ == 8
-    assert "valid_loss" in student.history_[0]
-
-
 def test_a_small_buffer_teaches_as_much_as_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
     X, Q, _ = problem(600)
     Xt, _, yt = problem(4000, seed=1)
@@ -148,22 +135,6 @@ def test_blocks_without_rows_are_no_problem() -> None:
     rows = TargetRows(HeldRows(X, rows_of_a_block=50), Q, used=np.arange(300) // 50 % 2 == 0)
     rows.stretches = [range(3), range(3, 6)]
     assert (fit(rows, max_iter=10).predict_logits(X).argmax(axis=1) == y).mean() > 0.85
-
-
-def test_an_interrupt_is_raised() -> None:
-    X, Q, _ = problem(300)
-
-    class Stopped(TargetRows):
-        def read(self, block: int) -> Any:
-            self.read_so_far += 1
-            if self.read_so_far == 4:
-                raise KeyboardInterrupt
-            return super().read(block)
-
-    rows = Stopped(HeldRows(X, rows_of_a_block=50), Q)
-    rows.read_so_far = 0
-    with pytest.raises(KeyboardInterrupt):
-        fit(rows)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="reads the memory from /proc")

@@ -146,12 +146,6 @@ def test_batches_do_not_matter_for_prediction():
     assert student.predict_logits(X[:0]).shape == (0, 3)
 
 
-def test_a_last_batch_of_one_row_does_not_break_batch_normalisation():
-    X, Q, _ = blobs(33)
-    net = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
-    assert fitted(net, X=X, Q=Q, validation_fraction=0, batch_size=32).n_iter_ == 3
-
-
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", torch.optim.RMSprop])
 def test_optimisers(optimizer):
     first, last = (

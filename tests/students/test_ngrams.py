@@ -255,13 +255,9 @@ def test_texts_without_a_label_are_left_out() -> None:
 
 def test_it_is_a_scikit_learn_classifier(fitted: Ngrams) -> None:
     assert is_classifier(fitted)
-    copy = clone(fitted)
-    assert copy.get_params() == fitted.get_params()
-    for use in (copy.predict, copy.predict_proba, copy.predict_logits):
+    for use in (clone(fitted).predict, Ngrams().predict_proba, Ngrams().save):
         with pytest.raises(NotFittedError):
             use(["a"])
-    with pytest.raises(NotFittedError):
-        copy.save("never.npz")
     assert fitted.predict([]).shape == (0,)
     assert fitted.predict_proba([]).shape == (0, 3)
 

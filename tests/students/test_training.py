@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ from consilience.students.training import (  # noqa: E402
     SMALL_STEP,
     half_type,
     multiplications_per_row,
-    one_torch_thread,
 )
 
 rng = np.random.default_rng(0)
@@ -326,29 +324,6 @@ def test_small_steps_have_one_thread_and_large_ones_all(batch_size: int, expecte
     assert torch.get_num_threads() == 3
     student.predict_logits(X[:40])
     assert student.module_.threads == {expected, 1}  # the forty rows are little work in any case
-
-
-@pytest.mark.usefixtures("_three_threads")
-def test_one_thread_of_the_user_stays() -> None:
-    torch.set_num_threads(1)
-    student = Network(Counting, max_iter=1, batch_size=SMALL_STEP, random_state=0)
-    student.fit(X[:40], np.full((40, 2), 0.5), n_classes=2, criterion=SoftCrossEntropy())
-    assert student.module_.threads == {1}
-    assert torch.get_num_threads() == 1
-
-
-@pytest.mark.usefixtures("_three_threads")
-def test_many_threads_at_once_leave_the_number_as_it_was() -> None:
-    def hammer(_: int) -> int:
-        for _ in range(200):
-            with one_torch_thread():
-                torch.ones(4) @ torch.ones(4)
-        return int(torch.get_num_threads())
-
-    for _ in range(3):
-        with ThreadPoolExecutor(9) as pool:
-            assert set(pool.map(hammer, range(9))) == {3}
-        assert torch.get_num_threads() == 3
 
 
 def test_multiplications_are_counted_where_torch_can() -> None:

@@ -34,6 +34,12 @@ from consilience.students.make import as_student, holds_texts, make_student
 
 METHODS = ("auto", "ranks", "mf-lf", "ce", "sd")
 """What is compared by default: the default, its parts, and naive distillation."""
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "methods": METHODS,
+    "balance": (True, False, "sqrt"),
+    "teacher_temperatures": (None, "agreement"),
+    "self_label": (False, True),
+}
 MARGIN = 0.01  # the settings in use are kept unless others are better by more than this share
 Codes = NDArray[np.intp]
 
@@ -290,12 +296,11 @@ def compare(
     ]
     decided = np.array([one for one, _, _ in tried])
     agreement, coverage = agreements(decided, packed, space), coverages(decided, space.n_classes)
-    known, found = truth.known, []
-    total = int(known.sum())
+    found, total = list[Configuration](), int(truth.known.sum())
     for place, ((method, balanced, own), (guesses, seconds, error)) in enumerate(
         zip(settings, tried, strict=True)
     ):
-        right = int((guesses == truth.codes)[known].sum())
+        right = int((guesses == truth.codes).sum())  # no guess is -1, as rows without a label are
         measured = error is None and total > 0
         found.append(
             Configuration(
@@ -325,21 +330,15 @@ def compare(
 
 def _grid(*choices: Sequence[Any]) -> list[Settings]:
     """Return every combination, or say which option is wrong."""
-    examples: dict[str, tuple[Any, ...]] = {
-        "methods": METHODS,
-        "balance": (True, False),
-        "teacher_temperatures": (None, "agreement"),
-        "self_label": (False, True),
-    }
-    for (name, example), values in zip(examples.items(), choices, strict=True):
+    for (name, known), values in zip(CHOICES.items(), choices, strict=True):
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise InvalidInputError(
-                f"{{argument}} must be a list of what to compare, such as {list(example)!r}.",
+                f"{{argument}} must be a list of what to compare, such as {list(known[:2])!r}.",
                 argument=name,
                 value=values,
             )
         for value in values if name != "methods" else ():
-            check_choice(name, value, (*example, "sqrt") if name == "balance" else example)
+            check_choice(name, value, known)
     return [
         (clone(as_method(method)).set_params(teacher_temperatures=heat), balanced, own)
         for method, balanced, heat, own in product(*choices)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from consilience._validation import n_rows
 from consilience._words import visible
 from consilience.exceptions import InvalidInputError
 from consilience.files.strict_json import checked, record
-from consilience.options import Check, check_count, check_number, choice, number, optional
+from consilience.options import check_count, check_number, choice, number, optional
 from consilience.rows.tables import as_values, is_pil_image
 
 IMAGES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
@@ -75,27 +76,26 @@ def _opened(path: str | os.PathLike[str], option: str) -> Iterator[Any]:
     try:
         with images.open(path) as image:
             yield image
-    except InvalidInputError as error:
-        reason = error.message.removeprefix("An image has ")
-        raise InvalidInputError(f"{option}: {visible(str(path))} cannot be used: it has {reason}") from error
     except (OSError, ValueError, SyntaxError, images.DecompressionBombError) as error:
         reason = visible(" ".join(str(error).split())).rstrip(".") or type(error).__name__
         raise InvalidInputError(f"{option}: {visible(str(path))} cannot be read: {reason}.") from error
 
 
-def _pair(name: str, value: Any) -> tuple[int, ...]:
-    pair = tuple(value) if isinstance(value, list | tuple) else (value, value)
-    if len(pair) != 2:
-        raise InvalidInputError(
-            "{argument} must be one number, or height and width.", argument=name, value=value
-        )
-    return tuple(check_count(name, side, at_most=MOST_PIXELS) for side in pair)
+def _several(name: str, value: Any, n: int, what: str, check: Callable[[str, Any], Any]) -> tuple[Any, ...]:
+    """Return one number, or `n` of them, as they are checked."""
+    given = tuple(value) if isinstance(value, list | tuple | np.ndarray) else (value,)
+    if len(given) not in (1, n):
+        raise InvalidInputError(f"{{argument}} must be one number, or {what}.", argument=name, value=value)
+    return tuple(check(name, one) for one in given)
+
+
+def _sides(name: str, value: Any) -> tuple[int, int]:
+    found = _several(name, value, 2, "height and width", partial(check_count, at_most=MOST_PIXELS))
+    return found[0], found[-1]
 
 
 _CHECKS = {
-    "size": Check(_pair, "int or (int, int)"),
     "resize": choice("crop", "squash"),
-    "resize_to": optional(Check(_pair, "int or (int, int)")),
     "interpolation": choice("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"),
     "scale": optional(number(above=0)),
     "layout": choice("chw", "hwc"),
@@ -154,8 +154,8 @@ class ImagePreprocess:
 
     def __post_init__(self) -> None:
         values = {name: check.run(name, getattr(self, name)) for name, check in _CHECKS.items()}
-        size = values["size"]
-        before = values["resize_to"] = values["resize_to"] or size
+        size = values["size"] = _sides("size", self.size)
+        before = values["resize_to"] = size if self.resize_to is None else _sides("resize_to", self.resize_to)
         if before[0] < size[0] or before[1] < size[1]:
             raise InvalidInputError(
                 f"{{argument}} must be at least the size {size}, which is cut out of it.",
@@ -166,9 +166,10 @@ class ImagePreprocess:
             raise InvalidInputError(
                 "dtype='uint8' keeps pixels as they are. Drop scale, mean and std, or use dtype='float32'."
             )
-        values |= {
-            name: _read_channels(name, getattr(self, name), self.n_channels) for name in ("mean", "std")
-        }
+        what = f"{self.n_channels}: one for each channel"
+        for name, above in (("mean", -math.inf), ("std", 0)):
+            value, check = getattr(self, name), partial(check_number, above=above)
+            values[name] = None if value is None else _several(name, value, self.n_channels, what, check)
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -317,16 +318,3 @@ def _checked_pixels(image: Any, row: int) -> NDArray[np.uint8]:
             row=row,
         )
     return np.ascontiguousarray(values)
-
-
-def _read_channels(name: str, value: Any, channels: int) -> tuple[float, ...] | None:
-    if value is None:
-        return None
-    given = tuple(value) if isinstance(value, list | tuple | np.ndarray) else (value,)
-    if len(given) not in (1, channels):
-        raise InvalidInputError(
-            f"{{argument}} must be one number, or {channels}: one for each channel.",
-            argument=name,
-            value=value,
-        )
-    return tuple(check_number(name, one, above=0 if name == "std" else -math.inf) for one in given)

@@ -37,13 +37,14 @@ from consilience.scoring.blocks import (
     BlockScores,
     Finish,
     RayOptions,
-    ask_all,
     engine_options,
     len_of,
+    observe_all,
     open_teachers,
     placed,
     score_here,
     settle,
+    side_by_side,
     with_open_cache,
 )
 from consilience.scoring.store import as_store
@@ -169,18 +170,16 @@ def score_on_ray(
     columns = np.concatenate([np.arange(space.n_columns)[space.block(i)] for i in sent])
     with connected(options.address) as ray:
         there = None if held else finish
-        for number, logits in _answers(ray, {i: teachers[i] for i in sent}, space, rows, run, options, there):
-            if not held:
-                yield number, logits
-                continue
-            block = Block(
-                number, rows.rows_of(number), np.arange(len(logits))
-            )  # whose rows are not looked at
-            packed = np.empty((len(logits), space.n_columns), np.float32)
-            packed[:, columns] = logits
-            for i, one in held.items():
-                packed[:, space.block(i)] = one.observe(block, None).logits
-            yield number, packed if finish is None else finish(block.rows, packed)
+        for number, answer in _answers(ray, {i: teachers[i] for i in sent}, space, rows, run, options, there):
+            if held:
+                # teachers that hold their answers do not look at rows
+                block = Block(number, rows.rows_of(number), np.arange(len(answer)))
+                packed = np.empty((len(answer), space.n_columns), np.float32)
+                packed[:, columns] = answer
+                for i, one in held.items():
+                    packed[:, space.block(i)] = one.observe(block, None).logits
+                answer = packed if finish is None else finish(block.rows, packed)
+            yield number, answer
 
 
 def _answers(
@@ -314,14 +313,12 @@ def _how_many(ray: Any, n_blocks: int, options: RayOptions) -> int:
     """Return how many workers to start: as there is room for, and at least one."""
     wanted = min(n_blocks, options.workers or _MOST)
     every, needs = ray.cluster_resources(), {"CPU": options.num_cpus, "GPU": options.num_gpus}
-    room = min((every.get(kind, 0) // need for kind, need in needs.items() if need), default=_MOST)
-    if room < 1:
+    room = int(min((every.get(kind, 0) // need for kind, need in needs.items() if need), default=_MOST))
+    if room < 1 or (room < wanted and options.workers):
         told = " and ".join(f"{need:g} {kind}" for kind, need in needs.items() if need)
-        text = f"A worker needs {told}, and {offer(ray)}. It waits for {options.timeout:g} seconds."
+        text = f"There is room for {room} of {wanted} workers: each needs {told}, and {offer(ray)}."
         warn(ConsilienceWarning(text))
-    elif room < wanted and options.workers:
-        warn(ConsilienceWarning(f"There is room for {room:g} of {options.workers} workers: {offer(ray)}."))
-    return max(1, min(wanted, int(room)))
+    return max(1, min(wanted, room))
 
 
 class Worker:
@@ -386,7 +383,7 @@ class Worker:
                 self._ray.get(note)
 
         tell(0)
-        logits = ask_all(self._asked, self._n_teachers, block, tell)
+        logits = side_by_side(observe_all(self._asked, self._n_teachers, block, tell))
         return logits if self._finish is None else self._finish(block.rows, logits)
 
     def _fetch(self) -> None:

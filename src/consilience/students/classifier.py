@@ -160,7 +160,7 @@ class StudentClassifier(FittedClassifier):
         self.example_ = take_rows(X, _example_rows(X))
         self.fit_record_ = describe_fit(self, X, n_rows)
         for name in ("n_features_in_", "feature_names_in_"):  # from an earlier fit on other rows
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
         if len(getattr(X, "shape", ())) > 1:
             self.n_features_in_ = int(X.shape[1])
         if as_seen.names is not None:

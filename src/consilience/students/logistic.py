@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from consilience._validation import as_random_state, take_rows
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats, Ints
-from consilience.kernels.linear_model import LinearFit, fit_softmax_by_blocks, fit_softmax_regression, targets
+from consilience.kernels.linear_model import LinearFit, fit_softmax_by_blocks, fit_softmax_regression
 from consilience.rows import Rows, memory_budget
 from consilience.rows.targets import SAMPLED, TargetRows, look_at
 from consilience.run import Run
@@ -64,7 +64,7 @@ class Logistic(WeightedStudent):
         else:
             self._learn_by_blocks(rows, class_weights, run)
 
-    def _fit_targets(self, X: Any, T: Floats, random: np.random.RandomState) -> None:
+    def _fit_weights(self, X: Any, T: Floats, random: np.random.RandomState) -> None:
         scaler, model = self.seeded_clone(random)
         fit_foreign(scaler, X)
         columns = learnt_columns(T)
@@ -83,7 +83,7 @@ class Logistic(WeightedStudent):
 
         def weighted() -> Iterator[tuple[Any, Floats]]:
             for X, Q, by_row in rows.parts():
-                yield X, self._block_targets(Q, class_weights, by_row)
+                yield X, self._weights(Q, class_weights, by_row)
 
         occurs, total = np.zeros(rows.n_columns, dtype=bool), 0.0
         for X, T in weighted():
@@ -95,7 +95,7 @@ class Logistic(WeightedStudent):
         columns = learnt_columns(occurs[None, :])
         decay = _decay(model, len(columns), total)
         X, Q, by_row = look_at(rows, int(random.randint(2**31 - 1)), fraction=0.0, n_sample=SAMPLED).sample
-        T = self._block_targets(Q, class_weights, by_row)[:, columns].astype(np.float32)
+        T = self._weights(Q, class_weights, by_row)[:, columns].astype(np.float32)
         start = fit_softmax_regression(
             _scaled(scaler, X, len(T)), T, len(columns), weight_decay=decay, tol=1e-3
         )
@@ -108,10 +108,6 @@ class Logistic(WeightedStudent):
             progress=lambda passes: run.report("training", min(passes, MAX_PASSES), MAX_PASSES),
         )
         self._keep_fit(scaler, model, fit, columns)
-
-    def _block_targets(self, Q: NDArray[Any], class_weights: Floats, by_row: NDArray[Any] | None) -> Floats:
-        T = targets(Q.astype(np.float64), class_weights, self.min_label)
-        return T if by_row is None else T * by_row[:, None]
 
     def _keep_fit(self, scaler: Any, model: Any, fit: LinearFit, columns: Ints) -> None:
         """Put the weights into scikit-learn's model, and warn if they are not the best."""

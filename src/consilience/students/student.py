@@ -159,15 +159,14 @@ class WeightedStudent(Student, WeightedOptions):
 
             learn_by_parts(self, rows, class_weights, run, random)
             return
-        X, labels, by_row = rows.everything()
-        mass = np.ones(len(labels)) if by_row is None else by_row.astype(np.float64)
-        # no name holds the targets here, so that a student can free them
-        self._fit_targets(X, self._targets(labels, class_weights, mass), random)
+        X, Q, by_row = rows.everything()
+        # no name holds the weights here, so that a student can free them
+        self._fit_weights(X, self._weights(Q, class_weights, by_row, warned=True), random)
         if self.loss == "collision":
             from consilience.kernels.collision.entropy import weigh
 
-            target, of_label = weigh(labels.astype(np.float64), class_weights)
-            self._lower_collision(X, target, of_label * mass, random)
+            target, mass = weigh(Q.astype(np.float64), class_weights)
+            self._lower_collision(X, target, mass if by_row is None else mass * by_row, random)
 
     def predict_scores(self, X: Any) -> Floats:
         """Return probabilities (n, k) of the classes in `columns_`."""
@@ -214,14 +213,18 @@ class WeightedStudent(Student, WeightedOptions):
         """Whether the classifier, or the last step of a pipeline, learns by `partial_fit`."""
         return False
 
-    def _targets(self, Q: NDArray[Any], class_weights: Floats, by_row: Floats) -> Floats:
-        """Return the weights (n, L) of the classes of each row; warn of classes without any."""
+    def _weights(
+        self, Q: NDArray[Any], class_weights: Floats, by_row: NDArray[Any] | None, *, warned: bool = False
+    ) -> Floats:
+        """Return the weights (n, L) of the classes of each row; `warned`, if some classes have none."""
         T = targets(Q.astype(np.float64), class_weights, self.min_label)
-        T *= by_row[:, None]
-        warn_of_missing(np.asarray(T.any(axis=0)))
+        if by_row is not None:
+            T *= by_row[:, None]
+        if warned:
+            warn_of_missing(np.asarray(T.any(axis=0)))
         return T
 
-    def _fit_targets(self, X: Any, T: Floats, random: np.random.RandomState) -> None:
+    def _fit_weights(self, X: Any, T: Floats, random: np.random.RandomState) -> None:
         """Fit a clone of the estimator to weights T (n, L) of the classes of each row, and keep it."""
         estimator = self.seeded_clone(random)
         weight_name = _sample_weight_name(estimator)
@@ -246,8 +249,7 @@ class WeightedStudent(Student, WeightedOptions):
         for _ in range(REFITS):
             shares = responsibilities(proba, target)
             best, columns = self.estimator_, self.columns_
-            T = targets(shares, np.ones(n_classes), self.min_label) * mass[:, None]
-            self._fit_targets(X, T, random)
+            self._fit_weights(X, self._weights(shares, np.ones(n_classes), mass), random)
             proba = self.predict_all(X, n_classes)
             before, after = self.collision_losses_[-1], mean_collision(proba, target, mass)
             self.collision_losses_.append(after)

@@ -52,7 +52,7 @@ class Forest(WeightedStudent):
         scores = np.asarray(self.estimator_.predict(X), dtype=np.float64)
         return scores.reshape(len(scores), len(self.columns_))
 
-    def _fit_targets(self, X: Any, T: NDArray[np.float64], random: np.random.RandomState) -> None:
+    def _fit_weights(self, X: Any, T: NDArray[np.float64], random: np.random.RandomState) -> None:
         estimator = self.seeded_clone(random)
         columns = np.flatnonzero(T.any(axis=0))
         X, shares, mass = _shares(X, T, columns)
@@ -87,10 +87,10 @@ class Boosting(WeightedStudent):
         """Return the classifier to fit."""
         return HistGradientBoostingClassifier()
 
-    def _fit_targets(self, X: Any, T: NDArray[np.float64], random: np.random.RandomState) -> None:
+    def _fit_weights(self, X: Any, T: NDArray[np.float64], random: np.random.RandomState) -> None:
         columns = learnt_columns(T)
         if len(columns) == 2 or len(columns) > len(T) or _two_largest(T) >= NEARLY_HARD:
-            super()._fit_targets(X, T, random)
+            super()._fit_weights(X, T, random)
             return
         X, shares, mass = _shares(X, T, columns)
         classifier = self.seeded_clone(random)

@@ -137,7 +137,7 @@ class ModelFolder(Torch):
     def _module(self) -> Any:
         return self._ready()[0]
 
-    def _ready(self) -> tuple[Any, Batches | None]:
+    def _ready(self) -> Any:
         """Return the network and what prepares its rows; they stay in memory until `release`."""
         if self._loaded is None:
             torch = require("torch", extra="hf", purpose="A model folder")
@@ -149,8 +149,7 @@ class ModelFolder(Torch):
             network, batches = self._kind.load(self._device, getattr(torch, self._dtype))
             check_layer(network, self._embed, self.name)
             self._loaded = network.eval(), batches
-        found: tuple[Any, Batches | None] = self._loaded
-        return found
+        return self._loaded
 
     def release(self) -> None:
         """Free the memory of the network; it is loaded again when it is needed."""
@@ -362,8 +361,9 @@ def list_files(folder: Path, name: str) -> frozenset[str]:
                 "copies what links lead to."
             )
         found.add(file.as_posix())
-        if len(found) > MAX_FILES:
-            raise TeacherError(name, f"is a folder of more than {MAX_FILES} files, which is no model.")
+        ensure(
+            len(found) <= MAX_FILES, name, f"is a folder of more than {MAX_FILES} files, which is no model."
+        )
     return frozenset(found)
 
 

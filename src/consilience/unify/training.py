@@ -35,7 +35,10 @@ SAMPLE_ROWS = 2**14
 def train(
     found: Estimate, student: Any, as_seen: AsSeen, balance: Any, run: Run
 ) -> tuple[Floats | None, NDArray[Any] | None]:
-    """Fit the student to the soft labels; return the balancing weights, and its fair pseudo-labels."""
+    """Fit the student; return the balancing weights, and its fair pseudo-labels."""
+    if student.train == "backprop":
+        train_backprop(found, student, as_seen, run)
+        return None, None
     Q, rows, covered = np.asanyarray(found.soft_labels), found.rows, found.covered
     mean = np.asarray(np.mean(Q, axis=0, dtype=np.float64, where=covered[:, None]))
     class_weights, weights = balanced(mean, not found.space.identical if balance == "auto" else balance)
@@ -138,19 +141,25 @@ def method_with_loss(method: Method, balance: Any) -> Method:
 
 
 def train_backprop(found: Estimate, student: Any, as_seen: AsSeen, run: Run) -> None:
-    """Fit a network to the loss of the method. Known labels are one more teacher."""
+    """Fit a network to the loss of the method.
+
+    Known labels are one more teacher. It answers only on labelled rows, where the others abstain, so no loss
+    needs to know about labels.
+    """
     from consilience.nn import BACKPROP_LOSSES
 
-    space, labels, rows = found.space, found.labels, found.rows
-    if (labels >= 0).any():
+    space, rows, m = found.space, found.rows, found.space.n_columns
+    if (found.labels >= 0).any():
         lists, names = [*space.class_lists, space.classes], [*space.names, "known labels"]
         space = LabelSpace(lists, names=names, disconnected="ignore")
-    targets, m = new_array((len(rows), space.n_columns), run), found.space.n_columns
+    targets = new_array((len(rows), space.n_columns), run)
     for number in range(rows.n_blocks):
         block = rows.rows_of(number)
-        targets[block, :m] = found.logits(block)
-        if space is not found.space:
-            _add_labels(targets[block], labels[block], m)
+        part, labels = targets[block], found.labels[block]
+        part[:, :m], part[:, m:] = found.logits(block), np.nan
+        known = np.flatnonzero(labels >= 0)
+        part[known, :m] = np.nan
+        part[known, m:] = LABEL_LOGIT * np.eye(part.shape[1] - m)[labels[known]]
     temperature = found.method.temperature
     student.learn_loss(
         TargetRows(rows, targets, None, found.covered, as_seen),
@@ -159,14 +168,3 @@ def train_backprop(found: Estimate, student: Any, as_seen: AsSeen, run: Run) -> 
         temperature=temperature,
         run=run,
     )
-
-
-def _add_labels(targets: NDArray[Any], labels: NDArray[np.intp], m: int) -> None:
-    """Write the known labels (k,) to packed logits (k, m + L) as what one more teacher says.
-
-    It answers only on labelled rows, where the other teachers abstain. So no loss needs to know about labels.
-    """
-    known = np.flatnonzero(labels >= 0)
-    targets[:, m:] = np.nan
-    targets[known, :m] = np.nan
-    targets[known, m:] = LABEL_LOGIT * np.eye(targets.shape[1] - m)[labels[known]]

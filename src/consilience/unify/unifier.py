@@ -32,7 +32,7 @@ from consilience.students.student import Mlp
 from consilience.teachers import Teacher
 from consilience.teachers.given import open_teachers
 from consilience.unify.options import UnifierOptions
-from consilience.unify.training import method_with_loss, train, train_backprop
+from consilience.unify.training import method_with_loss, train
 
 # Rows that show the names of columns, and from which an encoder of mixed columns learns: at most so many, and
 # about so many bytes, since images are large and a few show of what kind they are.
@@ -180,14 +180,10 @@ class Unifier(UnifierOptions, StudentClassifier):
             method = method_with_loss(method, self.balance)
         labelled = y is not None or getattr(student, "validation", None) is not None
         found = collect(method, teachers, space, rows, y, logits, run, labelled=labelled)
-        class_weights = pseudo_labels = None
         if not backprop:
             make_soft_labels(found, self._neighbours(method), run)
         with timed(found.seconds, "training"):
-            if backprop:
-                train_backprop(found, student, as_seen, run)
-            else:
-                class_weights, pseudo_labels = train(found, student, as_seen, self.balance, run)
+            class_weights, pseudo_labels = train(found, student, as_seen, self.balance, run)
         # at the end: a fit that fails leaves what was learnt before as it was
         self.teachers_, self.label_space_, self.classes_ = teachers, space, space.classes
         self.method_ = method
