@@ -159,11 +159,11 @@ def test_a_representation_names_what_differs_from_the_default():
 
 def test_declaring_is_light():
     code = (
-        "import sys, consilience.options, consilience.run\n"
-        "print(sorted({'numpy', 'sklearn', 'scipy'} & set(sys.modules)))"
+        "import sys, consilience.exceptions as found, consilience.options, consilience.run\n"
+        "print(sorted({'numpy', 'sklearn', 'scipy'} & set(sys.modules)), found.NotFittedError.__module__)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout == "[]\n"
+    assert ran.stdout == "[] consilience.exceptions\n"
 
 
 def test_a_warning_points_at_the_caller_outside_the_package():

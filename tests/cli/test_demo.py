@@ -59,9 +59,8 @@ def test_every_method_is_shown_and_the_default_is_that_of_the_unifier() -> None:
     assert set(demo.SOME) < set(demo.ALL)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_no_row_is_used_twice_and_the_seed_decides(seed: int) -> None:
-    rows, again, other = (demo.split_digits(s) for s in (seed, seed, seed + 1))
+def test_no_row_is_used_twice_and_the_seed_decides() -> None:
+    rows, again, other = (demo.split_digits(seed) for seed in (0, 0, 1))
     every = np.concatenate([*rows.sites, rows.transfer, rows.test])
     assert sorted(every.tolist()) == list(range(len(rows.y)))
     assert len(rows.test) == demo.TEST_ROWS

@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits, make_blobs
 from sklearn.linear_model import LogisticRegression
 
 from consilience import (
+    CollisionClassifier,
     CollisionClustering,
     ConvergenceWarning,
     CoverageWarning,
@@ -348,3 +349,11 @@ def test_an_own_loss_may_depend_on_a_row_and_on_its_neighbours(blobs):
 def test_wrong_own_losses_are_refused_in_one_sentence(blobs, loss, options, words):
     with pytest.raises(InvalidInputError, match=words):
         CollisionClustering(4, loss=loss, n_init=1, random_state=0, **options).fit(blobs[0])
+
+
+@pytest.mark.parametrize("estimator", [CollisionClustering(2), CollisionClassifier()])
+def test_numbers_too_large_to_be_squared_are_refused(blobs, estimator):
+    X = np.array(blobs[0], dtype=np.float64)
+    X[0, 0] = 1e307
+    with pytest.raises(InvalidInputError, match=r"X reaches 1e\+307 in size"):
+        estimator.fit(X, np.arange(len(X)) % 2)

@@ -217,3 +217,19 @@ def test_shares_of_any_scale_sum_to_one(scale: float) -> None:
     np.testing.assert_allclose(shares, [0.75, 0.25, 0], atol=2e-3 if scale < 1e-300 else 1e-15)
     with pytest.raises(InvalidInputError, match=r"expected a positive share for each clu"):
         read_prior(np.array([3.0, 1.0, 0.0]) * scale, 3, "cluster", positive=True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lam": 1e15, "divergence": "reverse", "init": np.eye(3)[np.arange(60) % 3]},
+        {"lam": 1e15, "solver": "pgd"},
+        {"lam": 1.0, "solver": "pgd", "step_size": 1e3},
+    ],
+)
+def test_steps_that_are_far_too_long_end_on_the_simplex(options: dict[str, Any]) -> None:
+    proba = np.random.default_rng(0).dirichlet(np.ones(3), 60)
+    with pytest.warns(ConvergenceWarning):
+        labels = collision_pseudo_labels(proba, prior=[0.2, 0.3, 0.5], **options).labels
+    np.testing.assert_allclose(labels.sum(axis=1), 1.0)
+    assert labels.min() >= 0.0

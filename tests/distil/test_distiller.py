@@ -237,11 +237,15 @@ def test_a_ranking_gives_the_weights(digits: Any) -> None:
 
     teachers = {"six": digits.first_six, "ten": digits.all_ten}
     ranking = rank_teachers(teachers, digits.X, digits.y, random_state=0)
-    model = CrossTaskDistiller(ranking, quick(5), check=False, random_state=0).fit(digits.X, digits.y)
+    ratios = []
+    for sharpness in (1.0, 2.0):
+        loss = Sinkhorn(sharpness=sharpness)
+        model = CrossTaskDistiller(ranking, "logistic", loss, check=False).fit(digits.X, digits.y)
+        scores = [row.score for row in ranking.rows]
+        np.testing.assert_allclose(model.teacher_weights_, score_weights(scores, sharpness))
+        ratios.append(np.log(model.teacher_weights_[0] / model.teacher_weights_[1]))
     assert [teacher.name for teacher in model.teachers_] == [row.name for row in ranking.rows]
-    np.testing.assert_allclose(
-        model.teacher_weights_, score_weights([row.score for row in ranking.rows], 1.0)
-    )
+    assert ratios[1] == pytest.approx(2 * ratios[0])
 
 
 def test_the_exact_form_of_a_ranking_trains_a_distiller_with_each_teacher(digits: Any) -> None:

@@ -356,7 +356,7 @@ def test_progress_is_told(models: dict[str, Any]) -> None:
         ({"folds": 0}, "folds=0 must be"),
         ({"confidence": 95}, "confidence=95 must be below 1"),
         ({"random_state": "x"}, "random_state='x' must be"),
-        ({"run": Run(cache=7)}, "cache=7 must be"),
+        ({"run": Run(cache=7)}, "cache 7 must be"),
         ({"run": "fast"}, "run='fast' must be a consilience.Run"),
         ({"run": Run(engine="rey")}, "engine='rey' is unknown; .* Did you mean 'ray'"),
         ({"run": Run(engine="ray", engine_options={"time": 2})}, "Did you mean 'timeout'"),

@@ -25,7 +25,7 @@ from consilience import (
     cost_matrix,
 )
 from consilience.files.card import write_card
-from consilience.kernels.transport.centres import nearest_other_mean
+from consilience.kernels.transport.centres import nearest_other_mean, unit_rows
 from consilience.teachers import Observed
 from consilience.transport import Embedding, Superclass
 from consilience.transport.centres import NcmAccuracy, features, ncm_accuracy, teacher_centres
@@ -71,36 +71,25 @@ def test_rows_without_a_label_are_left_out(network: Any) -> None:
 
 
 def test_a_cost_is_the_distance_of_a_row_of_weights_from_a_centre(network: Any) -> None:
-    cost = cost_matrix(network, X, Y)
-    assert cost.shape == (6, 6)
-    source, target = network.coefs_[-1].T, class_centres(network, X, Y)
-    for m in range(6):
-        for n in range(6):
-            a, b = source[m] / np.linalg.norm(source[m]), target[n] / np.linalg.norm(target[n])
-            assert cost[m, n] == pytest.approx(np.linalg.norm(a - b))
-    raw = cost_matrix(network, X, Y, cost=Embedding(normalize=False))
-    assert raw[0, 0] == pytest.approx(np.linalg.norm(source[0] / np.linalg.norm(source[0]) - target[0]))
+    source, target = unit_rows(network.coefs_[-1].T), class_centres(network, X, Y)
+    for normalize, centres in ((True, unit_rows(target)), (False, target)):
+        cost = cost_matrix(network, X, Y, cost=Embedding(normalize=normalize))
+        np.testing.assert_allclose(cost, np.linalg.norm(source[:, None] - centres[None], axis=2))
 
 
 def test_what_was_observed_is_not_asked_for_again(network: Any) -> None:
     teacher = as_teacher(network)
     seen = observe(teacher, X)
-    calls: list[int] = []
 
     class Silent:
         name, classes, class_weights = teacher.name, teacher.classes, teacher.class_weights
 
         def predict_logits(self, rows: Any) -> Any:
-            calls.append(len(rows))
-            return teacher.predict_logits(rows)
+            raise AssertionError("asked again")
 
-    expected = cost_matrix(teacher, X, Y)
-    np.testing.assert_allclose(cost_matrix(Silent(), X, Y, observed=seen), expected)
-    np.testing.assert_allclose(class_centres(Silent(), X, Y, observed=seen), class_centres(teacher, X, Y))
+    for find in (cost_matrix, class_centres):
+        np.testing.assert_allclose(find(Silent(), X, Y, observed=seen), find(teacher, X, Y))
     assert ncm_accuracy(Silent(), X, observed=seen) == ncm_accuracy(teacher, X)
-    assert calls == []
-    with pytest.raises(InvalidInputError, match=r"observed has logits of shape \(5, 6\); expected"):
-        cost_matrix(teacher, X, Y, observed=observe(teacher, X[:5]))
 
 
 def test_a_teacher_without_an_embedding_gets_hellingers(forest: Any) -> None:
@@ -136,17 +125,6 @@ def test_centres_on_a_card_come_first(tmp_path: Path, network: Any) -> None:
     )
 
 
-def test_centres_on_a_card_are_not_for_scores_without_an_embedding(tmp_path: Path, network: Any) -> None:
-    proba = network.predict_proba(X)
-    np.save(tmp_path / "old.npy", proba)
-    centres = class_centres(network, DIGITS[OLD], LABELS[OLD])
-    write_card(tmp_path / "old.card.json", Card("old", range(6), output="probabilities", centres=centres))
-    with pytest.warns(ConsilienceWarning, match="have 64 columns and its embedding has 6"):
-        found = cost_matrix(as_teacher(tmp_path / "old.npy"), X, Y)
-    plain = as_teacher(proba, range(6), output="probabilities")
-    np.testing.assert_array_equal(found, cost_matrix(plain, X, Y))
-
-
 def test_without_weights_or_card_the_teachers_own_predictions_give_centres(network: Any) -> None:
     hidden = as_teacher(network).embed
     teacher = as_teacher(network, embed=hidden)
@@ -170,9 +148,6 @@ def test_constant_and_superclass_costs(network: Any) -> None:
     parity = {k: k % 2 for k in range(10)}
     cost = cost_matrix(network, X, Y, cost=Superclass(parity))
     np.testing.assert_array_equal(cost, (np.arange(6)[:, None] + np.arange(4, 10)) % 2)
-    del parity[7], parity[0]
-    with pytest.raises(InvalidInputError, match="superclasses lacks 0, 7; give a superclass for every class"):
-        cost_matrix(network, X, Y, cost=Superclass(parity))
 
 
 @pytest.mark.parametrize("model", ["network", "forest"])
@@ -226,6 +201,10 @@ def test_another_models_embedding(network: Any) -> None:
         ({"cost": "embeding"}, "cost='embeding' is unknown.*Did you mean 'embedding'"),
         ({"cost": Embedding(centres="weigths")}, "centres='weigths' is unknown"),
         ({"cost": Embedding(normalize="yes")}, "normalize='yes' is unknown"),
+        (
+            {"cost": Superclass({k: 0 for k in range(1, 10) if k != 7})},
+            "superclasses lacks 0, 7; give",
+        ),
         ({"cost": Superclass([1, 2])}, "superclasses is a list; give a mapping"),
         ({"classes": [4, 5, 6, 7, 8, 9, 99]}, "The centre of 99 is unknown"),
         ({"classes": [4, 5]}, r"y has \d in row \d+ \(\d+ such rows\), which is none of the classes 4, 5"),
@@ -284,7 +263,6 @@ def test_nearest_class_means_of_a_network_do_nearly_as_well_as_the_network(netwo
     assert check.true_centres == pytest.approx(np.mean(right), abs=0.02)
     weights = network.coefs_[-1] / np.linalg.norm(network.coefs_[-1], axis=0)
     assert check.weight_centres == pytest.approx(np.mean((unit @ weights).argmax(axis=1) == LABELS[OLD]))
-    assert check.model - check.true_centres < 0.05
     assert check.trustworthy
     assert "The weights can replace the class centres." in str(check)
 

@@ -141,7 +141,7 @@ def collision_pseudo_labels(
         tol=check_number("tol", tol, above=0),
         max_iter=None if max_iter is None else check_count("max_iter", max_iter),
         reverse=divergence == "reverse",
-        step_size=None if step_size is None else check_number("step_size", step_size, above=0),
+        step_size=None if step_size is None else check_number("step_size", step_size, above=0, at_most=1e100),
     )
     name = kernel.choose_solver(options, sigma.size)
     if step_size is not None and name != "pgd":

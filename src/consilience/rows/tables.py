@@ -23,6 +23,7 @@ from consilience.exceptions import InvalidInputError, InvalidTypeError
 
 Kind = Literal["number", "truth", "time", "duration", "text", "empty", "other"]
 
+LARGEST = 1e150  # entries of rows that are squared
 PURPOSE = "A table with columns of several types"
 _KINDS: tuple[tuple[Any, Kind], ...] = (
     ((nw.String, nw.Categorical, nw.Enum), "text"),
@@ -386,7 +387,14 @@ def validated_rows(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
     if not options.get("reset", True):
         X = in_order(X, getattr(estimator, "feature_names_in_", None))
     try:
-        return np.asarray(validate_data(estimator, X, **options))
+        rows = np.asarray(validate_data(estimator, X, **options))
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         kind = InvalidTypeError if isinstance(error, TypeError) else InvalidInputError
         raise kind(" ".join(str(error).split()) + number_advice(X)) from error
+    largest = max(rows.max(initial=0.0), -rows.min(initial=0.0)) if rows.dtype == np.float64 else 0.0
+    if largest > LARGEST:
+        raise InvalidInputError(
+            f"X reaches {largest:g} in size, and squares of numbers above {LARGEST:g} have no sum. Divide "
+            "its column by a number, or leave it out."
+        )
+    return rows

@@ -108,3 +108,15 @@ def test_the_projection_is_the_sorted_one(seed: int) -> None:
     y = np.empty(len(x))
     kernel()(project_row)(x, y)
     np.testing.assert_allclose(y, np.maximum(x - thresholds[last], 0), atol=1e-12 * max(1, abs(x).max()))
+
+
+@pytest.mark.parametrize("size", [1e9, 1e17, 1e150])
+def test_the_projection_of_huge_entries_lies_on_the_simplex(size: float) -> None:
+    for x, expected in (
+        (size * np.array([1.0, 0.5, -1.0]), [1.0, 0.0, 0.0]),
+        (np.full(3, size), [1 / 3] * 3),
+        (np.array([0.3, 0.1, -size]), [0.6, 0.4, 0.0]),
+    ):
+        y = np.empty(3)
+        kernel()(project_row)(x, y)
+        np.testing.assert_allclose(y, expected, atol=1e-12)

@@ -301,19 +301,23 @@ def project_row(x: Floats, y: Floats) -> None:
     """Set y (K,) to the point of the simplex nearest to x (K,).
 
     Michelot's method: subtract the same number from all entries in use so that their sum is one, drop those
-    that fall below zero, and repeat until none does.
+    that fall below zero, and repeat until none does. Entries more than one below the largest end at zero, so
+    they are raised to there first: sums of huge entries would lose the differences that count.
     """
-    active = len(x)
-    total = x.sum()
-    threshold = (total - 1.0) / active
-    while True:
+    top = x.max()
+    total = 0.0
+    for k in range(len(x)):
+        y[k] = max(x[k] - top, -1.0)
+        total += y[k]
+    active, threshold = len(x), (total - 1.0) / len(x)
+    for _ in range(len(x)):
         total, count = 0.0, 0
         for k in range(len(x)):
-            if x[k] > threshold:
-                total += x[k]
+            if y[k] > threshold:
+                total += y[k]
                 count += 1
-        if count == active or count == 0:
+        if count == active:
             break
         active, threshold = count, (total - 1.0) / count
     for k in range(len(x)):
-        y[k] = max(x[k] - threshold, 0.0)
+        y[k] = max(y[k] - threshold, 0.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -313,11 +312,24 @@ def sd(logits: Floats, layout: Layout, temperature: float) -> Floats:
     -------
     (n, L) array; uniform in rows where every teacher abstains.
     """
-    Q = np.zeros((len(logits), len(layout.class_offsets) - 1))
-    _, p = block_softmax(logits, layout.offsets, temperature)
-    p[np.isnan(p)] = 0.0
-    for start, stop in pairwise(layout.offsets):
-        Q[:, layout.columns[start:stop]] += p[:, start:stop]
-    total = Q.sum(axis=1, keepdims=True)  # of teachers that answer
-    mean: Floats = np.divide(Q, total, out=np.full(Q.shape, 1.0 / Q.shape[1]), where=total > 0)
-    return mean
+    Q = np.empty((len(logits), len(layout.class_offsets) - 1))
+    in_turns(lambda rows: _mean_rows(logits[rows], layout, temperature, Q[rows]), len(Q))
+    return Q
+
+
+@kernel(fastmath=FUSE)
+def _mean_rows(logits, layout, temperature, Q):  # type: ignore[no-untyped-def]
+    """Fill Q (n, L) as in `sd`."""
+    n, L = Q.shape
+    lanes = min(LANES, n)
+    x, a = np.empty((logits.shape[1], lanes)), np.empty((L, lanes))
+    active = np.empty((len(layout.offsets) - 1, lanes))
+    for first in range(0, n, lanes):
+        load_lanes(logits, first, layout.offsets, x, active)
+        add_probabilities(x, active, layout, temperature, a)
+        for lane in range(min(lanes, n - first)):
+            answers = 0.0
+            for b in range(len(active)):
+                answers += active[b, lane]
+            for c in range(L):
+                Q[first + lane, c] = a[c, lane] / answers if answers > 0.0 else 1.0 / L
