@@ -14,7 +14,7 @@ pandas = pytest.importorskip("pandas")
 pytest.importorskip("skl2onnx")
 
 
-from tests.cli.running import done, refused, run, view_of  # noqa: E402
+from tests.cli.running import done, refused, run  # noqa: E402
 
 from consilience import SoftLabelClassifier, as_teacher  # noqa: E402
 from consilience.teachers.onnx import Onnx  # noqa: E402
@@ -78,17 +78,6 @@ def test_unify_on_a_mixed_table(data: str, folder: Path, tmp_path: Path) -> None
     teacher = as_teacher(out)
     right = teacher.classes[teacher.predict_logits(X).argmax(axis=1)] == NAMES[y]
     assert right.mean() == pytest.approx(view["accuracy"])
-
-
-def test_distil_on_a_mixed_table(folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "student.onnx"
-    view = view_of(
-        "distil", "-t", folder / "one.onnx", "--data", folder / "X.csv", "--labels", folder / "y.csv",
-        "--out", out, "--student", "logistic", "--check", "false",
-        "--test-data", folder / "test.csv", "--test-labels", folder / "y_test.csv",
-    )  # fmt: skip
-    assert view["accuracy"] > 0.75
-    assert set(view["encoding"]) == {"fever", "cough", "smokes", "seen"}
 
 
 def test_reversed_test_rows_give_the_same_accuracy(folder: Path, tmp_path: Path) -> None:
