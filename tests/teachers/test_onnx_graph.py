@@ -128,6 +128,7 @@ def test_metadata_that_is_no_list_of_names(text: str) -> None:
 
 def test_a_zipmap_alone_names_the_classes(convert: Make, save: Make) -> None:
     path = convert(LogisticRegression().fit(X, np.array(["kiwi", "fig", "pear"])[Y]), X[:1])
+    assert as_teacher(path).output == "probabilities"  # before a row is seen: a Normalizer with L1 keeps them
     model = onnx.load(path)
     del model.graph.output[0]  # the label
     (classifier,) = [node for node in model.graph.node if node.op_type == "LinearClassifier"]
