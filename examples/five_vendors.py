@@ -11,7 +11,6 @@ Run: python examples/five_vendors.py
 from __future__ import annotations
 
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,10 +88,8 @@ def west(folder: Path) -> Path:
 @contextmanager
 def serving(model: Path) -> Iterator[str]:
     """Serve a saved model on this machine, and yield its address."""
-    with ModelServer(ServedModel(model)) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with ModelServer(ServedModel(model)).start() as server:
         yield server.url
-        server.shutdown()
 
 
 def fill(repository: Repository, folder: Path) -> None:

@@ -102,6 +102,8 @@ def test_a_short_name_stands_for_an_object_and_parameters_reach_into_it():
     verb.set_params(method__temperature=2.0, student="mlp")
     assert isinstance(verb.method, Warm)
     assert verb.get_params()["method__temperature"] == 2.0
+    verb.set_params(method__temperature=4.0, method="cold")  # whatever the order: first the object
+    assert repr(verb.method) == "Cold(temperature=4.0)"
     with pytest.raises(InvalidInputError, match="Did you mean 'student'"):
         verb.set_params(studnet=1)
 
@@ -159,11 +161,11 @@ def test_a_representation_names_what_differs_from_the_default():
 
 def test_declaring_is_light():
     code = (
-        "import sys, consilience.options, consilience.run\n"
-        "print(sorted({'numpy', 'sklearn', 'scipy'} & set(sys.modules)))"
+        "import sys, consilience.exceptions as found, consilience.options, consilience.run\n"
+        "print(sorted({'numpy', 'sklearn', 'scipy'} & set(sys.modules)), found.NotFittedError.__module__)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout == "[]\n"
+    assert ran.stdout == "[] consilience.exceptions\n"
 
 
 def test_a_warning_points_at_the_caller_outside_the_package():

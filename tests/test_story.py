@@ -122,18 +122,16 @@ def test_the_saved_file_is_verified_and_loaded(story: Story) -> None:
     assert (loaded.predict(story.X) == story.unified.predict(story.X)).all()
 
 
-def test_the_command_line_predicts_the_same(story: Story) -> None:
-    out = story.folder / "predictions.csv"
-    run("predict", story.folder / "unified.onnx", "--data", story.folder / "rows.csv", "--out", out)
+def test_the_command_line_predicts_and_evaluates_the_same(story: Story) -> None:
+    model, rows, out = (story.folder / name for name in ("unified.onnx", "rows.csv", "predictions.csv"))
+    run("predict", model, "--data", rows, "--out", out)
     found = pandas.read_csv(out)
     assert (found["label"] == story.unified.predict(story.X)).all()
     np.testing.assert_allclose(found.drop(columns="label").to_numpy(), story.proba, atol=TOLERANCE)
-
-
-def test_the_command_line_evaluates_the_same(story: Story) -> None:
-    words = ("--data", story.folder / "rows.csv", "--labels", story.folder / "labels.csv", "--json")
-    found = json.loads(run("evaluate", story.folder / "unified.onnx", *words).stdout)
-    assert found["accuracy"] == pytest.approx(story.unified.score(story.X, story.y))
+    view = json.loads(
+        run("evaluate", model, "--data", rows, "--labels", story.folder / "labels.csv", "--json").stdout
+    )
+    assert view["accuracy"] == pytest.approx(story.unified.score(story.X, story.y))
 
 
 def test_plain_onnxruntime_gives_the_same(story: Story) -> None:

@@ -26,24 +26,33 @@ def test_what_is_no_finite_number_is_refused() -> None:
         assert len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize("value", [np.float32(0.5), np.int8(3), 2, 0.25])
-def test_numbers_of_numpy_are_numbers(value: float) -> None:
-    assert check_number("x", value, at_least=0) == value
+@pytest.mark.parametrize(
+    ("value", "bounds"),
+    [
+        (np.float32(0.5), {"at_least": 0}),
+        (np.int8(3), {"at_least": 0}),
+        (0, {"at_least": 0}),
+        (0.99, {"at_least": 0, "below": 1}),
+        (1, {"above": 0, "at_most": 1}),
+    ],
+)
+def test_a_number_within_its_bounds(value: float, bounds: dict[str, float]) -> None:
+    assert check_number("x", value, **bounds) == value
 
 
-def test_the_bounds_of_a_number() -> None:
-    assert check_number("x", 0, at_least=0) == 0
-    with pytest.raises(InvalidInputError, match="x=0 must be a finite number above 0"):
-        check_number("x", 0, above=0)
-    with pytest.raises(InvalidInputError, match="x=-1 must be a finite number of at least 0"):
-        check_number("x", -1, at_least=0)
-    assert check_number("x", 0.99, at_least=0, below=1) == 0.99
-    with pytest.raises(InvalidInputError, match="x=1 must be below 1") as caught:
-        check_number("x", 1, at_least=0, below=1)
-    assert (caught.value.argument, caught.value.value) == ("x", "1")
-    assert check_number("x", 1, above=0, at_most=1) == 1
-    with pytest.raises(InvalidInputError, match=r"x=1\.1 must be at most 1"):
-        check_number("x", 1.1, above=0, at_most=1)
+@pytest.mark.parametrize(
+    ("value", "bounds", "message"),
+    [
+        (0, {"above": 0}, "x=0 must be a finite number above 0"),
+        (-1, {"at_least": 0}, "x=-1 must be a finite number of at least 0"),
+        (1, {"at_least": 0, "below": 1}, "x=1 must be below 1"),
+        (1.1, {"above": 0, "at_most": 1}, r"x=1\.1 must be at most 1"),
+    ],
+)
+def test_a_number_out_of_its_bounds(value: float, bounds: dict[str, float], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        check_number("x", value, **bounds)
+    assert (caught.value.argument, caught.value.value) == ("x", repr(value))
 
 
 def test_the_bounds_of_a_count() -> None:

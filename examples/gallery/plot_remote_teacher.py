@@ -10,7 +10,6 @@ free port, for as long as the example does.
 """
 
 import tempfile
-import threading
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -35,8 +34,7 @@ laboratory, home, unlabelled = slice(0, 50), slice(50, 100), slice(100, None)
 rows = np.isin(y[laboratory], ["barolo", "grignolino"])
 secret = SoftLabelClassifier(make_pipeline(StandardScaler(), LogisticRegression()))
 secret.fit(X[laboratory][rows], y[laboratory][rows])
-server = ModelServer(ServedModel(secret.save(tempfile.mkdtemp() + "/wines.onnx")))
-threading.Thread(target=server.serve_forever, daemon=True).start()
+server = ModelServer(ServedModel(secret.save(tempfile.mkdtemp() + "/wines.onnx"))).start()
 
 # %%
 # At home: the address is the teacher.

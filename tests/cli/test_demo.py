@@ -14,7 +14,7 @@ pytest.importorskip("click")
 from click.testing import CliRunner
 
 from consilience import LabelSpace, Unifier
-from consilience.cli import demo, figures
+from consilience.cli import demo
 from consilience.cli.app import app
 from consilience.methods import METHODS
 
@@ -59,9 +59,8 @@ def test_every_method_is_shown_and_the_default_is_that_of_the_unifier() -> None:
     assert set(demo.SOME) < set(demo.ALL)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_no_row_is_used_twice_and_the_seed_decides(seed: int) -> None:
-    rows, again, other = (demo.split_digits(s) for s in (seed, seed, seed + 1))
+def test_no_row_is_used_twice_and_the_seed_decides() -> None:
+    rows, again, other = (demo.split_digits(seed) for seed in (0, 0, 1))
     every = np.concatenate([*rows.sites, rows.transfer, rows.test])
     assert sorted(every.tolist()) == list(range(len(rows.y)))
     assert len(rows.test) == demo.TEST_ROWS
@@ -150,13 +149,3 @@ def test_the_command_prints_draws_and_saves(
     assert (tmp_path / "d.svg").read_bytes().startswith(b"<?xml")
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".onnx", ".svg"]
     assert json.loads(CliRunner().invoke(app, ["demo", "--json"]).stdout)["best"] == best
-
-
-def test_a_drawing_that_fails_leaves_the_old_file(result: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    figure = pytest.importorskip("matplotlib.figure").Figure
-    path = tmp_path / "demo.png"
-    path.write_text("old")
-    monkeypatch.setattr(figure, "savefig", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        figures.draw_demo(result[0], path)
-    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("demo.png", "old")]

@@ -18,10 +18,7 @@ pytest.importorskip("click")
 from click.testing import CliRunner
 
 from consilience.cli.app import app
-from consilience.cli.command import new_app
-from consilience.cli.declared import path
 from consilience.cli.recipe import recipe_keys
-from consilience.options import count, each, option
 
 COMMANDS = [name for name in app.commands if name != "repo"]
 calls: list[dict[str, Any]] = []
@@ -210,24 +207,6 @@ def test_files_that_cannot_be_read_or_written(arguments: list[str], sentence: st
     assert result.exit_code == 2
     assert result.stderr.startswith(f"Error: {sentence}")
     assert sorted(folder.iterdir()) == before
-
-
-def test_every_app_of_ours_has_recipes() -> None:
-    seen = []
-
-    def work(
-        rows: int = option(count(), "How many.", default=1),
-        names: Any = option(each(path()), "Which.", default=(), flag="NAMES..."),
-    ) -> None:
-        """Work."""
-        seen.append((rows, [str(name) for name in names]))
-
-    made = new_app("For tests.")
-    made.new(work)
-    Path("r.toml").write_text('[work]\nrows = 3\nnames = ["a"]\n')
-    for words in (["--config", "r.toml"], ["--config", "r.toml", "b", "--rows", "4"], []):
-        assert CliRunner().invoke(made, ["work", *words]).exit_code == 0
-    assert seen == [(3, ["a"]), (4, ["b"]), (1, [])]
 
 
 def test_a_run_by_recipe_gives_what_the_command_line_gives(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,10 +32,8 @@ def run(*words: object) -> str:
 def url(tmp_path: Path) -> Iterator[str]:
     SoftLabelClassifier("logistic", random_state=0).fit(X, Y).save(tmp_path / "zoo.onnx")
     np.save(tmp_path / "X.npy", X)
-    with ModelServer(ServedModel(tmp_path / "zoo.onnx")) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    with ModelServer(ServedModel(tmp_path / "zoo.onnx")).start() as server:
         yield server.url
-        server.shutdown()
 
 
 def test_inspect_shows_the_model_and_not_the_host(url: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import shutil
-import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -137,8 +136,7 @@ def remote_case(tmp_path: Path) -> Case:
     pytest.importorskip("httpx")
     model = SoftLabelClassifier("logistic", random_state=0).fit(X, Y)
     model.save(tmp_path / "far.onnx")
-    server = ModelServer(ServedModel(tmp_path / "far.onnx"))  # its thread ends with the process
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server = ModelServer(ServedModel(tmp_path / "far.onnx")).start()  # its thread ends with the process
     return Case(as_teacher(server.url), "far", model.predict_proba(X), tolerance=1e-5)
 
 

@@ -97,5 +97,6 @@ def test_columns_beside_the_labels_hide_a_teacher_outside_its_rows() -> None:
     np.testing.assert_array_equal(columns[FOLLOWED, 3:5], own.observed.logits[FOLLOWED])
     np.testing.assert_array_equal(columns[:, 5:], other.observed.logits)
     criterion = targets.criterion(0.75)
-    weights = [weight for _, weight, _ in criterion.parts]
-    assert (weights, criterion.labelled) == (pytest.approx([5.0 * 0.3 / own.epsilon, 2.0]), 0.75)
+    places, weights, _ = zip(*criterion.parts, strict=True)
+    assert places == (slice(3, 5), slice(5, 7))
+    assert (weights, criterion.labelled) == (pytest.approx((5.0 * 0.3 / own.epsilon, 2.0)), 0.75)

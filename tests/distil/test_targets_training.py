@@ -143,14 +143,11 @@ def test_a_cache_keeps_what_teachers_said(rows: Any, tmp_path: Path) -> None:
 def test_a_student_that_wants_all_rows_is_refused_before_teachers_are_asked(rows: Any) -> None:
     path, _, y, _ = rows
 
-    class Watched:
-        name, classes = "watched", ["a", "b"]
-
-        def predict_logits(self, X: Any) -> Any:
-            raise AssertionError("it was asked")
+    def never(X: Any) -> Any:
+        raise AssertionError
 
     with pytest.raises(InvalidInputError, match=r"learns from all rows at once"):
-        tiny(Watched(), "forest").fit(path, y)
+        tiny(as_teacher(never, ["a", "b"], output="logits"), "forest").fit(path, y)
 
 
 def test_students_that_learn_by_parts(rows: Any) -> None:

@@ -17,10 +17,9 @@ pytest.importorskip("click")
 pytest.importorskip("pycountry")
 
 from click.testing import CliRunner
-from examples.language_identification import commands, identifiers, kept
+from examples.language_identification import identifiers
 from examples.language_identification.commands import app
 
-from consilience.cli import log
 from consilience.teachers import Function, Teacher
 
 ROOT = Path(__file__).parents[2]
@@ -284,37 +283,6 @@ def test_bad_input_gets_one_sentence(
     assert words in result.stderr
     assert result.stderr.startswith("Error: ")
     assert result.stderr.count("\n") == 1
-
-
-def test_a_cache_is_refused_before_any_text_is_read(
-    folder: Path, counted: list[Counted], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def gather(*_: object, **__: object) -> None:
-        raise AssertionError("the text is gathered")
-
-    monkeypatch.setattr(commands, "_gather", gather)
-    monkeypatch.setattr(kept.tempfile, "TemporaryFile", no_space)  # to root, every folder can be written
-    result = run("unify", "--cache", "full")
-    assert result.exit_code == 2
-    assert "--cache: the folder 'full' cannot be written (No space left on device)." in result.stderr
-    assert "Give another folder." in result.stderr
-
-
-def no_space(**_: object) -> None:
-    raise OSError(28, "No space left on device")
-
-
-def test_progress_is_printed_as_lines_without_a_terminal(
-    folder: Path, counted: list[Counted], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log, "SECONDS", 0.0)  # of the command line
-    assert run(*UNIFY, "--cache", "second", "--quiet").stderr == ""
-    result = run(*UNIFY, "--cache", "third", "--json")
-    assert json.loads(result.stdout)["n_classes"] == 3
-    tasks = [line.split(":")[0] for line in result.stderr.splitlines()]
-    assert {"scoring", "calibration", "training"} <= set(tasks)
-    rows = 2 * len(set(Path("own.txt").read_text(encoding="utf-8").splitlines()))
-    assert f"scoring: {rows} of {rows} (100%), " in result.stderr
 
 
 def test_texts_are_shown_and_written(folder: Path) -> None:

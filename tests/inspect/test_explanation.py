@@ -36,11 +36,9 @@ def digits() -> dict[str, Any]:
     return {"teachers": teachers, "X": X[180:700], "y": y[180:700]}
 
 
-def test_a_remark_tells_that_neighbours_were_mixed_in(digits: Any) -> None:
-    unified = Unifier(digits["teachers"], "logistic", random_state=0).fit(digits["X"])
-    weight = f"(weight {unified.neighbor_weight_:.2g})"
-    assert unified.neighbor_weight_ > 0
-    assert any("neighbours" in one and weight in one for one in unified.explain(digits["X"][17]).remarks)
+@pytest.fixture(scope="module")
+def unified(digits: Any) -> Unifier:
+    return Unifier(digits["teachers"], "logistic", random_state=0).fit(digits["X"])
 
 
 @pytest.mark.parametrize("method", [Auto(n_neighbors=0), "ranks", CE(teacher_temperatures="agreement")])
@@ -77,8 +75,7 @@ def test_new_rows_are_ranked_among_those_seen(digits: Any) -> None:
         np.testing.assert_allclose(list(unified.explain(X[row]).soft_label.values()), expected[0])
 
 
-def test_rows_come_in_many_forms(digits: Any) -> None:
-    unified = Unifier(digits["teachers"], "logistic", random_state=0).fit(digits["X"])
+def test_rows_come_in_many_forms(digits: Any, unified: Unifier) -> None:
     x = digits["X"][3]
     expected = unified.explain(x).to_dict()
     for form in (x[None], list(x), tuple(x)):
@@ -128,11 +125,12 @@ def test_backprop_has_no_soft_label(digits: Any) -> None:
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_an_explanation_prints_and_exports(digits: Any) -> None:
-    unified = Unifier(digits["teachers"], "logistic", random_state=0).fit(digits["X"])
+def test_an_explanation_prints_and_exports(digits: Any, unified: Unifier) -> None:
     found = unified.explain(digits["X"][0])
     text = str(found)
     assert text.startswith(f"The student decides for {found.decision}.")
+    assert unified.neighbor_weight_ > 0
+    assert f"with those of neighbours (weight {unified.neighbor_weight_:.2g})" in text
     assert "soft label (auto: ranks" in text
     view = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert [said["teacher"] for said in view["said"]] == list(SETS)
@@ -167,8 +165,7 @@ def by_hand(unified: Unifier, X: Any) -> dict[str, dict[int, Any]]:
 SETS_SORTED = {name: sorted(classes) for name, classes in SETS.items()}
 
 
-def test_disagreements_are_those_found_by_hand(digits: Any) -> None:
-    unified = Unifier(digits["teachers"], "logistic", random_state=0).fit(digits["X"])
+def test_disagreements_are_those_found_by_hand(digits: Any, unified: Unifier) -> None:
     found = unified.disagreements(digits["X"], max_rows=10_000)
     worst = by_hand(unified, digits["X"])
     assert found.n_contradicted == len(worst["teachers"]) > 5
@@ -200,8 +197,7 @@ def test_not_to_know_a_class_is_no_contradiction() -> None:
     assert unified.disagreements(X).n_contradicted == 0
 
 
-def test_disagreements_print_and_export(digits: Any) -> None:
-    unified = Unifier(digits["teachers"], "logistic", random_state=0).fit(digits["X"])
+def test_disagreements_print_and_export(digits: Any, unified: Unifier) -> None:
     found = unified.disagreements(digits["X"])
     assert "rows: teachers contradict each other on" in str(found)
     view = json.loads(json.dumps(found.to_dict(), allow_nan=False))

@@ -69,6 +69,11 @@ def records(block: Any) -> list[dict[str, Any]]:
     return [dict(zip(heads, row, strict=True)) for row in block["rows"]]
 
 
+def drawn_agreement(page: Any) -> Any:
+    (matrix,) = blocks_of(page, "heat").values()
+    return np.array(matrix["values"], dtype=float)  # None is NaN
+
+
 def test_the_page_is_plain_data_with_all_sections(page: Any) -> None:
     json.dumps(page, allow_nan=False)
     assert [section["title"] for section in page["sections"]] == [
@@ -119,9 +124,7 @@ def test_agreement_is_that_of_a_plain_loop() -> None:
 def test_agreement_on_the_page_is_about_the_rows_given(page: Any, case: Any) -> None:
     unified = case["unified"]
     found = teacher_agreement(unified.score_teachers(case["X"]), unified.label_space_)
-    (matrix,) = blocks_of(page, "heat").values()
-    shown = np.array([[np.nan if value is None else value for value in row] for row in matrix["values"]])
-    np.testing.assert_allclose(shown, found.share, atol=1e-4)
+    np.testing.assert_allclose(drawn_agreement(page), found.share, atol=1e-4)
     first = records(blocks_of(page, "table")["Pairs that agree least"])[0]
     assert first["agree"] == np.nanmin(found.share)
     assert first["rows"] in found.n_rows
@@ -186,9 +189,7 @@ def test_without_rows_the_page_is_about_what_fit_kept(case: Any) -> None:
     page = model_page(unified)
     assert [teacher.asked for teacher in case["teachers"]] == before
     found = teacher_agreement(unified.score_teachers(case["fitted"]), unified.label_space_)
-    (matrix,) = blocks_of(page, "heat").values()
-    shown = np.array([[np.nan if value is None else value for value in row] for row in matrix["values"]])
-    np.testing.assert_allclose(shown, found.share, atol=1e-4)
+    np.testing.assert_allclose(drawn_agreement(page), found.share, atol=1e-4)
     tables = blocks_of(page, "table")
     unsure = records(tables["Rows whose soft labels are least sure"])[0]
     assert unsure["row"] == unified.soft_labels_.max(axis=1).argmin()

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse.csgraph import connected_components
 
 from consilience.exceptions import ConsilienceWarning, DisconnectedWarning, InvalidInputError, LabelSpaceError
-from consilience.labels import LabelSpace
+from consilience.labels import LabelSpace, class_list
+from consilience.labels.space import connected_by_pattern, connected_classes
 
 
 def test_the_union_is_sorted_and_every_column_finds_its_class() -> None:
@@ -163,3 +165,33 @@ def test_warnings_point_at_the_line_of_the_user() -> None:
     with pytest.warns(ConsilienceWarning, match="only the labels -1 and 1") as told:
         LabelSpace([[1, 0]]).encode([1, -1])
     assert told[0].filename == __file__
+
+
+def test_a_class_in_no_block_is_a_component_of_its_own() -> None:
+    ids = connected_classes(np.array([4, 1, 1, 3]), np.array([0, 2, 2, 4]), 6)
+    assert ids.tolist() == [0, 1, 2, 1, 1, 3]
+
+
+def test_components_of_many_patterns_are_those_of_scipy() -> None:
+    rng = np.random.default_rng(0)
+    lists = [rng.choice(15, size, replace=False) for size in (2, 3, 1, 4, 2, 3, 2)]
+    columns, offsets = np.concatenate(lists), np.cumsum([0] + [len(values) for values in lists])
+    patterns = rng.random((30, 7)) < 0.6
+    patterns[3] = False
+    together = connected_by_pattern(columns, offsets, 15, patterns)
+    assert len(np.unique(together.max(axis=1))) > 3
+    for active, ids in zip(patterns, together, strict=True):
+        used = [values for values, answers in zip(lists, active, strict=True) if answers]
+        own = np.concatenate([*used, []]).astype(int)
+        borders = np.cumsum([0] + [len(values) for values in used])
+        np.testing.assert_array_equal(ids, connected_classes(own, borders, 15))
+        incidence = np.zeros((15, len(used)))
+        incidence[own, np.repeat(np.arange(len(used)), np.diff(borders))] = 1
+        np.testing.assert_array_equal(ids, connected_components(incidence @ incidence.T)[1])
+
+
+def test_class_list_gives_plain_python_values() -> None:
+    values = class_list(np.array([3, 1], dtype=np.int32))
+    assert values == [3, 1]
+    assert all(type(value) is int for value in values)
+    assert class_list((np.str_("a"), "b")) == ["a", "b"]

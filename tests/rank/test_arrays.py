@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,26 +114,23 @@ def test_leep_and_nce_are_their_definitions(seed: int) -> None:
     assert NCE().score(theta, y) == pytest.approx(plain_nce(theta, y), abs=1e-12)
 
 
-@pytest.mark.parametrize(("n", "d"), [(120, 8), (60, 25), (20, 30)])
-def test_logme_is_the_maximum_of_the_evidence(n: int, d: int) -> None:
+@pytest.mark.parametrize(
+    ("metric", "plain", "n", "d", "tolerance"),
+    [
+        *((LogME(), plain_logme, n, d, 1e-6) for n, d in ((120, 8), (60, 25), (20, 30))),
+        *((HScore(), plain_h_score, n, d, 1e-8) for n, d in ((120, 8), (20, 30))),
+        *((TransRate(), plain_transrate, n, d, 1e-8) for n, d in ((120, 8), (20, 30))),
+        (GBC(n_components=None), plain_gbc, 120, 8, 1e-10),
+        (GBC(n_components=8), plain_gbc, 120, 8, 1e-8),  # a rotation, which spheres do not notice
+    ],
+)
+def test_metrics_of_embeddings_are_their_definitions(
+    metric: Any, plain: Any, n: int, d: int, tolerance: float
+) -> None:
     F, codes = features(n, d, n_classes=3)
-    if n < d:  # labels that a linear model fits without error have no maximum
+    if n < d and plain is plain_logme:  # labels that a linear model fits without error have no maximum
         F[:, : d - 5] = 0.0
-    assert LogME().score(F, codes) == pytest.approx(plain_logme(F, codes), abs=1e-6)
-
-
-@pytest.mark.parametrize(("n", "d"), [(120, 8), (20, 30)])
-def test_h_score_and_transrate_are_their_definitions(n: int, d: int) -> None:
-    F, codes = features(n, d, n_classes=3)
-    assert HScore().score(F, codes) == pytest.approx(plain_h_score(F, codes), abs=1e-8)
-    assert TransRate().score(F, codes) == pytest.approx(plain_transrate(F, codes), abs=1e-8)
-
-
-def test_gbc_is_its_definition() -> None:
-    F, codes = features()
-    assert GBC(n_components=None).score(F, codes) == pytest.approx(plain_gbc(F, codes), abs=1e-10)
-    # all components are a rotation, which spheres do not notice
-    assert GBC(n_components=8).score(F, codes) == pytest.approx(plain_gbc(F, codes), abs=1e-8)
+    assert metric.score(F, codes) == pytest.approx(plain(F, codes), abs=tolerance)
 
 
 def test_shrinkage_helps_the_h_score_where_features_outnumber_rows() -> None:

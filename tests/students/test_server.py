@@ -11,9 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,14 +35,6 @@ X = RANDOM.normal(size=(90, 3))
 Y = np.array(["ant", "bee", "cow"])[X.argmax(axis=1)]
 
 
-@contextmanager
-def serving(path: Path, **options: Any) -> Iterator[ModelServer]:
-    with ModelServer(ServedModel(path), **options) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        yield server
-        server.shutdown()
-
-
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("served") / "zoo.onnx"
@@ -54,7 +44,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(path: Path) -> Iterator[ModelServer]:
-    with serving(path, max_bytes=10_000) as running:
+    with ModelServer(ServedModel(path), max_bytes=10_000).start() as running:
         yield running
 
 
@@ -102,7 +92,7 @@ def test_a_mixed_table(tmp_path: Path) -> None:
     )
     y = np.where(frame["ward"] == "south", "a", "b")
     SoftLabelClassifier("logistic", random_state=0).fit(frame, y).save(tmp_path / "wards.onnx")
-    with serving(tmp_path / "wards.onnx") as server:
+    with ModelServer(ServedModel(tmp_path / "wards.onnx")).start() as server:
         teacher = as_teacher(server.url)
         frame.loc[3, "ward"] = None
         found = softmax(teacher.predict_logits(frame[["ward", "admitted", "age"]]), axis=1)
@@ -113,9 +103,10 @@ def test_texts(tmp_path: Path) -> None:
     texts = [f"{label} {i % 7}" for i, label in enumerate(Y)]
     model = Ngrams(n_buckets=200, dim=4, max_iter=2, random_state=0).fit(texts, Y)
     file = Path(model.save(tmp_path / "words.npz"))
-    with serving(file) as server:
+    with ModelServer(ServedModel(file)).start() as server:
         found = softmax(as_teacher(server.url).predict_logits(texts), axis=1)
     np.testing.assert_allclose(found, load(file).predict_proba(texts), atol=2e-6)
+    assert not server._thread.is_alive()  # it would go round and round on a closed socket
     with pytest.raises(InvalidInputError, match="only this library runs"):
         write_repository(file, tmp_path)
 
@@ -188,7 +179,7 @@ def test_other_places_and_limits(path: Path, server: ModelServer) -> None:
 
 
 def test_cards_of_models_from_servers_hold_no_host(path: Path, tmp_path: Path) -> None:
-    with serving(path) as server:
+    with ModelServer(ServedModel(path)).start() as server:
         unified = Unifier([as_teacher(server.url)], "logistic", run=Run(cache=tmp_path / "cache")).fit(X)
         unified.save(tmp_path / "unified.onnx")
         card = (tmp_path / "unified.card.json").read_text()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -186,11 +185,8 @@ def test_unify_and_save_and_serve(folder: Path, tmp_path: Path, monkeypatch: pyt
     assert card.preprocess == ImagePreprocess(6, mean=0.5, std=0.25)
     loaded = load(path)
     np.testing.assert_allclose(loaded.predict_proba(X), unified.predict_proba(X), atol=1e-5)
-    server = ModelServer(ServedModel(path))
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    remote = as_teacher(server.url)
-    np.testing.assert_allclose(np.exp(remote.predict_logits(X)), unified.predict_proba(X), atol=1e-4)
-    own = Remote(server.url, preprocess=ImagePreprocess(6, "squash", mean=0.5, std=0.25))
-    assert np.abs(own.predict_logits(X) - remote.predict_logits(X)).max() > 1e-3
-    server.shutdown()
-    server.server_close()
+    with ModelServer(ServedModel(path)).start() as server:
+        remote = as_teacher(server.url)
+        np.testing.assert_allclose(np.exp(remote.predict_logits(X)), unified.predict_proba(X), atol=1e-4)
+        own = Remote(server.url, preprocess=ImagePreprocess(6, "squash", mean=0.5, std=0.25))
+        assert np.abs(own.predict_logits(X) - remote.predict_logits(X)).max() > 1e-3

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from consilience.exceptions import ConsilienceError, InvalidInputError
 from consilience.files.card import Card
 from consilience.files.strict_json import LARGEST, plain_text
-from consilience.rows.csv import read_column
 from consilience.rows.rows import Rows
 from consilience.rows.tables import (
     as_values,
@@ -215,6 +214,8 @@ def _plain(X: Any) -> NDArray[Any]:
 def _column(column: Any, name: str) -> NDArray[Any]:
     """Return a column of a table as numbers or texts."""
     if kind_of(column) == "text":  # of a file that does not tell texts from numbers, they may be numbers
+        from consilience.rows.csv import read_column  # which loads pyarrow
+
         column = read_column(read_texts(column, name).tolist())
     kind = kind_of(column)
     if kind == "other":

@@ -146,9 +146,6 @@ def _batches(path: Path) -> Iterator[Any]:
             ),
         )
         for batch in batches:
-            longest = max(compute.max(compute.binary_length(one)).as_py() or 0 for one in batch.columns)
-            if longest > csv.field_size_limit():
-                raise csv.Error(f"field larger than {csv.field_size_limit():,} bytes")
             if len(batch):
                 yield arrow.table([compute.utf8_trim_whitespace(one) for one in batch.columns], names=names)
     except arrow.ArrowInvalid:

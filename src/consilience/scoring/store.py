@@ -364,8 +364,7 @@ class Shelf:
                 return
             with contextlib.suppress(OSError), entry.path.reading() as file:  # it may be gone again
                 file.seek(start * size)
-                data = file.read()  # at most a file
-                words = np.frombuffer(data, np.uint64, len(data) // size * kind.n_words)
+                words = np.frombuffer(file.read(entry.size // size * size - start * size), np.uint64)
                 self._index(entry.path.name, kind, words[:: kind.n_words].copy(), start)
 
     def _fetch(self) -> None:

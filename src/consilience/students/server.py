@@ -12,11 +12,12 @@ import json
 import os
 import re
 import sys
+import threading
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,7 +171,7 @@ def _described(item: Tensor) -> dict[str, Any]:
 
 
 class ModelServer(ThreadingHTTPServer):
-    """Serves one model until `shutdown`.
+    """Serves one model: in this thread by `serve_forever`, or in another by `start`.
 
     Parameters
     ----------
@@ -184,18 +185,18 @@ class ModelServer(ThreadingHTTPServer):
 
     Examples
     --------
-    >>> import tempfile, threading
+    >>> import tempfile
     >>> from consilience import SoftLabelClassifier, as_teacher
     >>> path = tempfile.mkdtemp() + "/model.onnx"
     >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), ["low", "low", "high", "high"]
     >>> _ = SoftLabelClassifier("logistic").fit(X, y).save(path)
-    >>> with ModelServer(ServedModel(path)) as server:
-    ...     threading.Thread(target=server.serve_forever, daemon=True).start()
+    >>> with ModelServer(ServedModel(path)).start() as server:
     ...     as_teacher(server.url).classes.tolist()
     ['high', 'low']
     """
 
     daemon_threads = True
+    _thread: threading.Thread | None = None
     block_on_close = False  # a client that keeps its connection must not hold us back
 
     def __init__(
@@ -215,6 +216,18 @@ class ModelServer(ThreadingHTTPServer):
         """The address of the model."""
         host, port = self.server_address[:2]
         return f"http://{host!s}:{port}{self.model.addresses[0]}"
+
+    def start(self) -> Self:
+        """Serve in a thread until the server is closed, as the end of a `with` block does."""
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+        return self
+
+    def server_close(self) -> None:
+        """Stop, and free the port."""
+        if self._thread is not None:  # it would go round and round on a closed socket
+            self.shutdown()
+        super().server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that leave in the middle."""

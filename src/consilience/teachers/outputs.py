@@ -166,14 +166,14 @@ class ScoreReader:
         outside = (proba < -NEGATIVE_SLACK) | (proba > 1 + self.tolerance)
         unequal = np.abs(sums - 1) > self.tolerance
         for values, wrong, what in (
-            (proba, outside, "the probability"),
-            (sums, unequal, "probabilities that sum to"),
+            (proba, outside, "gave the probability"),
+            (sums, unequal, "gave probabilities that sum to"),
         ):
             rows = np.flatnonzero(wrong.any(axis=1))
             if len(rows):
                 raise TeacherError(
                     self.name,
-                    f"gave {what} {values[wrong][0]:.4g} in row {{row}} ({counted(len(rows), 'such row')}). "
+                    f"{what} {values[wrong][0]:.4g} in row {{row}} ({counted(len(rows), 'such row')}). "
                     "Pass {remedy} if these are logits.",
                     row=rows[0],
                     remedy=("output", "logits"),
