@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from typing import Any
 
 import numpy as np
@@ -342,9 +343,14 @@ class Written(nn.Module):
 
 
 @pytest.mark.parametrize("place", range(5))
-def test_the_code_that_a_module_runs_is_part_of_its_fingerprint(place: int) -> None:
+def test_the_code_that_a_module_runs_is_part_of_its_fingerprint(
+    place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # as in a program that is run with "python -m", by an installed module
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", pytest.__file__, raising=False)
+
     def written(*values: Any) -> Any:
-        scope: dict[str, Any] = {"__name__": "notebook"}
+        scope: dict[str, Any] = {"__name__": "__main__"}
         exec(CODE.format(*values), scope)  # noqa: S102
         torch.manual_seed(0)
         return scope["Written"]()
