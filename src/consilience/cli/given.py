@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from consilience.cli import library
 from consilience.cli.declared import path, target
-from consilience.exceptions import InvalidInputError, InvalidTypeError
+from consilience.exceptions import InvalidInputError
 from consilience.options import anything, count, each, option, optional
 from consilience.run import Run
 
@@ -122,17 +121,6 @@ def read_rows(file: Path, teachers: Sequence[Any], run: Run, drop: Sequence[str]
 
     rows = library.open_files(file, "--data", library.column_kinds(teachers), drop)
     return rows.all(run) if _COPIES * rows.n_bytes <= library.memory_budget(run) else rows
-
-
-@contextmanager
-def naming(file: Path) -> Iterator[None]:
-    """Name the file of rows in what scikit-learn says of them: it knows of no file."""
-    try:
-        yield
-    except InvalidInputError as error:
-        if type(error) not in (InvalidInputError, InvalidTypeError) or error.__cause__ is None:
-            raise
-        raise error.changed(message=f"{file}: {error.message}") from error.__cause__
 
 
 def first_rows(X: Any) -> Any:
