@@ -100,8 +100,9 @@ def _inputs(teacher: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def _cut(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     """Return the first rows of a long table, and how many more there are, in the column `name`."""
-    more = dict.fromkeys(rows[0], "") | {name: f"and {len(rows) - MOST} more"} if len(rows) > MOST else None
-    return [*rows[:MOST], *([more] if more else [])]
+    if len(rows) <= MOST:
+        return rows
+    return [*rows[:MOST], dict.fromkeys(rows[0], "") | {name: f"and {len(rows) - MOST} more"}]
 
 
 def unified_view(
@@ -157,9 +158,10 @@ def unified_view(
 
 def measured(model: Any, test: Any) -> dict[str, Any]:
     """Return the accuracy of a model on test rows (X, y) and how many have a label, if there are any."""
-    n_test = 0 if test is None else int(library.labels_of(test[1], at_least=0).known.sum())
-    accuracy = float(model.score(*test)) if n_test and model is not None else None
-    return {"accuracy": accuracy, "n_test": n_test}
+    if test is None or model is None:
+        return {"accuracy": None, "n_test": 0}
+    n_test = int(library.labels_of(test[1], where="--test-labels", at_least=0).known.sum())
+    return {"accuracy": float(model.score(*test)) if n_test else None, "n_test": n_test}
 
 
 def _about_student(model: Any, student: Any) -> dict[str, Any]:
