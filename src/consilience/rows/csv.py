@@ -191,10 +191,11 @@ def _facts(cells: Any) -> set[str]:
     found = {fact for fact, count in (("empty", len(cells)), ("full", 0)) if empty == count}
     for kind in ("number", "truth", "time"):
         with suppress(arrow.ArrowInvalid):
+            _READ[kind](cells[:64])  # most columns of other kinds show it at once
             missing = _READ[kind](cells).null_count
             found |= {kind, "value"} if missing == empty else {kind}
-        if found >= _PLAIN:  # as in most columns
-            break
+            if "empty" not in found:  # no cell is of two kinds
+                break
     return found
 
 
