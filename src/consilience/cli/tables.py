@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -217,22 +216,20 @@ def unified(view: Mapping[str, Any]) -> list[Any]:
 def distilled_view(distiller: Any, alone: Any, kinds: Sequence[str], test: Any) -> dict[str, Any]:
     """Return the results of a distiller, and of the same student without teachers, if there is one."""
     checks, loss = {check.name: check for check in distiller.checks_}, distiller.resolved("loss")
-    teachers = []
-    for teacher, kind, weight in zip(distiller.teachers_, kinds, distiller.teacher_weights_, strict=True):
-        check = checks.get(teacher.name)
-        teachers.append(
+    weighted = zip(distiller.teachers_, kinds, distiller.teacher_weights_, strict=True)
+    return {
+        "teachers": [
             {
                 "name": teacher.name,
                 "kind": kind,
                 "n_classes": len(teacher.classes),
                 "weight": float(weight),
-                "reliability": None if check is None else check.reliability,
-                "added": None if check is None or math.isnan(check.added) else check.added,
-                "held_out": None if check is None else check.n_rows,
+                "reliability": getattr(checks.get(teacher.name), "reliability", None),
+                "added": library.plain(getattr(checks.get(teacher.name), "added", None)),  # NaN is null
+                "held_out": getattr(checks.get(teacher.name), "n_rows", None),
             }
-        )
-    return {
-        "teachers": teachers,
+            for teacher, kind, weight in weighted
+        ],
         "n_classes": len(distiller.classes_),
         "classes": distiller.classes_.tolist(),
         "n_labels": distiller.n_labels_,
