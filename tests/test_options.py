@@ -102,6 +102,8 @@ def test_a_short_name_stands_for_an_object_and_parameters_reach_into_it():
     verb.set_params(method__temperature=2.0, student="mlp")
     assert isinstance(verb.method, Warm)
     assert verb.get_params()["method__temperature"] == 2.0
+    verb.set_params(method__temperature=4.0, method="cold")  # whatever the order: first the object
+    assert repr(verb.method) == "Cold(temperature=4.0)"
     with pytest.raises(InvalidInputError, match="Did you mean 'student'"):
         verb.set_params(studnet=1)
 

@@ -23,6 +23,7 @@ _NEIGHBORS = (
     "Average the soft labels over this many nearest rows of X, 0 for none. Neighbours weigh up to one half, "
     "and less if they often disagree: see docs/how/default.md."
 )
+_GRADIENT = "Stop when the norm of the gradient of ce is at most this."
 _TOL = "Stop when the root-mean-square change of u and of v in one iteration is at most this."
 
 
@@ -84,7 +85,7 @@ class CE(Method):
         "part of the classes.",
         default=False,
     )
-    tol: float = option(number(above=0), "Stop when the norm of the gradient is at most this.", default=1e-8)
+    tol: float = option(number(above=0), _GRADIENT, default=1e-8)
     max_iter: int = option(count(), "Most iterations.", default=200)
 
 
@@ -158,8 +159,8 @@ class Auto(Method):
         _NEIGHBORS + " None means 10 if X is made of numbers and the student is 'logistic' or a network.",
         default=None,
     )
-    tol: float = option(number(above=0), "As of `CE`.", default=1e-8)
-    max_iter: int = option(count(), "As of `CE`.", default=200)
+    tol: float = option(number(above=0), _GRADIENT, default=1e-8)
+    max_iter: int = option(count(), "Most iterations.", default=200)
 
 
 class Own(Method):

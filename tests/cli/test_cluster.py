@@ -87,7 +87,7 @@ def test_names_number_the_clusters_in_sorted_order(folder: Path, tmp_path: Path)
         (["--clusters", "3", "--lam", "-1"], "--lam -1.0 must be"),
         (["--clusters", "3", "--n-init", "0"], "--n-init 0 must be"),
         (["--clusters", "3", "--jobs", "0"], "--jobs 0 must be"),
-        (["--clusters", "3", "--data", "gap.npy"], "gap.npy: Input X contains NaN"),
+        (["--clusters", "3", "--data", "gap.npy"], "Input X contains NaN"),
         (["--clusters", "3", "--data", "no.npy"], "does not exist"),
         (["--clusters", "3", "--truth", "X.npy"], "--truth: X.npy has shape (150, 4)"),
         (["--clusters", "3", "--out", "labels.txt"], "--out writes .npy or .csv"),

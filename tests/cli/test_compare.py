@@ -27,16 +27,6 @@ def test_it_says_what_compare_says(irises: Path) -> None:
     assert "by accuracy, best first (150 rows of 3 classes)" in shown
 
 
-def test_classes_that_nobody_knows_are_remarked(irises: Path, tmp_path: Path) -> None:
-    y = np.load(irises / "y.npy")
-    y[:3] = "rose"
-    np.save(tmp_path / "y.npy", y)
-    files = ("-t", irises / "early.npz", "-t", irises / "late.npz", "--data", irises / "X.npy")
-    options = ("--method", "sd", "--quick", "--labels", tmp_path / "y.npy")
-    shown = " ".join(run("compare", *files, *options).stdout.split())
-    assert "1 class that nobody knows, whose rows count as errors: 'rose' (3 rows)." in shown
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

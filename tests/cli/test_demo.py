@@ -14,7 +14,7 @@ pytest.importorskip("click")
 from click.testing import CliRunner
 
 from consilience import LabelSpace, Unifier
-from consilience.cli import demo, figures
+from consilience.cli import demo
 from consilience.cli.app import app
 from consilience.methods import METHODS
 
@@ -149,13 +149,3 @@ def test_the_command_prints_draws_and_saves(
     assert (tmp_path / "d.svg").read_bytes().startswith(b"<?xml")
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".onnx", ".svg"]
     assert json.loads(CliRunner().invoke(app, ["demo", "--json"]).stdout)["best"] == best
-
-
-def test_a_drawing_that_fails_leaves_the_old_file(result: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    figure = pytest.importorskip("matplotlib.figure").Figure
-    path = tmp_path / "demo.png"
-    path.write_text("old")
-    monkeypatch.setattr(figure, "savefig", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        figures.draw_demo(result[0], path)
-    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("demo.png", "old")]

@@ -75,19 +75,6 @@ def test_a_student_is_trained_compared_and_written(folder: Path, tmp_path: Path)
     assert all(words in shown for words in (f"{100 * right:.1f}% of {len(y)}", "dropped", "without teachers"))
 
 
-def test_test_rows_without_a_label_do_not_count(folder: Path, tmp_path: Path) -> None:
-    y = np.load(folder / "y_test.npy").astype(float)
-    y[::2] = np.nan
-    np.save(tmp_path / "y_test.npy", y)
-    test = ("--test-data", folder / "X_test.npy", "--test-labels", tmp_path / "y_test.npy")
-    options = [*files(folder, tmp_path / "s.onnx"), "--student", "logistic", "--check", "false", *test]
-    view = view_of("distil", *options)
-    teacher = as_teacher(tmp_path / "s.onnx")
-    guesses = teacher.classes[teacher.predict_logits(np.load(folder / "X_test.npy")).argmax(axis=1)]
-    assert view["n_test"] == len(y) // 2
-    assert view["accuracy"] == pytest.approx((guesses == y)[1::2].mean())
-
-
 def test_the_student_that_is_compared_is_the_same(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

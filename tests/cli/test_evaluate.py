@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.running import done, refused, run, view_of
+from tests.cli.running import refused, run, view_of
 
 from consilience import Unifier, as_teacher
 from consilience.inspect.evaluate import evaluate_teacher
@@ -63,12 +63,3 @@ def test_unknown_labels_are_named_by_their_option(folder: Path, tmp_path: Path) 
     said = refused("evaluate", folder / "unified.onnx", *files)
     assert "--labels" in said
     assert "rose" in said
-
-
-def test_a_class_that_nobody_knows_is_remarked(folder: Path, tmp_path: Path) -> None:
-    y = np.load(folder / "y.npy").astype(object)
-    y[:3] = "rose"
-    (tmp_path / "y.csv").write_text("label\n" + "\n".join(y) + "\n")
-    files = ("--data", folder / "X.npy", "--labels", tmp_path / "y.csv")
-    result = done("evaluate", folder / "unified.onnx", *files)
-    assert "1 class that nobody knows, whose rows count as errors: 'rose' (3 rows)." in result.stdout

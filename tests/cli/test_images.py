@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 pytest.importorskip("click")
-onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnx")
 Image = pytest.importorskip("PIL.Image")
 
 from click.testing import CliRunner  # noqa: E402
+from tests.teachers.model_folders import image_onnx  # noqa: E402
 
 from consilience import Card, as_teacher  # noqa: E402
 from consilience.cli.app import app  # noqa: E402
-from consilience.files.card import write_card  # noqa: E402
 
 COLOURS = np.array(["red", "green", "blue"])
 N = 24
@@ -33,21 +33,8 @@ def write_teacher(path: Path, size: int, channels: tuple[int, int]) -> None:
     weights = np.zeros((3, size * size, 2), np.float32)
     for column, channel in enumerate(channels):
         weights[channel, :, column] = 20 / size**2
-    tensor = onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph(
-        [
-            onnx.helper.make_node("Flatten", ["x"], ["flat"]),
-            onnx.helper.make_node("MatMul", ["flat", "W"], ["logits"]),
-        ],
-        "colours",
-        [tensor("x", onnx.TensorProto.FLOAT, ["n", 3, size, size])],
-        [tensor("logits", onnx.TensorProto.FLOAT, ["n", 2])],
-        [onnx.numpy_helper.from_array(weights.reshape(-1, 2), "W")],
-    )
-    opset = onnx.helper.make_opsetid("", 17)
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=9), str(path))
     card = Card(path.stem, COLOURS[list(channels)].tolist(), "logits", preprocess={"size": size})
-    write_card(path.with_suffix(".card.json"), card)
+    image_onnx(path, weights.reshape(-1, 2), np.zeros(2), (3, size, size), card)
 
 
 @pytest.fixture(scope="module")

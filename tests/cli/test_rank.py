@@ -16,7 +16,6 @@ from tests.cli.running import done, refused, run, view_of
 from consilience.cli.verbs import write_ranking
 from consilience.exceptions import InvalidInputError
 from consilience.rank import rank as ranks
-from consilience.students import Ngrams
 
 
 @pytest.fixture(scope="module")
@@ -88,15 +87,6 @@ def test_a_line_of_the_csv_file_has_every_figure_of_a_teacher(tmp_path: Path) ->
         '1,"b, c",0.1234567,0.1,0.2,0.75,1.5,-3.0,is rare.; is slow.,',
         "2,\u00e9,,,,,0.5,,,is constant.",
     ]
-
-
-def test_the_same_seed_gives_the_same_intervals_and_none_when_none_are_asked_for(folder: Path) -> None:
-    views = [view_of("rank", *files(folder, "all", "two"), "--seed", 3) for _ in range(2)]
-    assert views[0]["teachers"][0]["interval"] == views[1]["teachers"][0]["interval"]
-    assert views[0]["seed"] == 3
-    other = view_of("rank", *files(folder, "all", "two"), "--seed", 4)
-    assert other["teachers"][0]["interval"] != views[0]["teachers"][0]["interval"]
-    assert "wins" not in run("rank", *files(folder, "all", "two"), "--confidence", "none").stdout
 
 
 def test_the_layer_that_is_named_is_the_embedding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,15 +166,3 @@ def test_without_a_single_teacher_that_can_be_assessed_there_is_no_ranking(
     said = refused("rank", *files(folder, "constant", "short"), "--csv", tmp_path / "ranking.csv")
     assert list(tmp_path.iterdir()) == []
     assert said == "Error: No teacher could be scored. constant gives the same answer for every row.\n"
-
-
-def test_texts_are_ranked_by_line(tmp_path: Path) -> None:
-    texts = ["the cat sat on the mat", "le chat dort ici", "the dog barks", "le chien aboie"] * 10
-    model = Ngrams(n_buckets=256, dim=8, random_state=0).fit(texts, ["en", "fr"] * 20)
-    model.save(tmp_path / "languages.npz")
-    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
-    (tmp_path / "y.csv").write_text("label\n" + "english\nfrench\n" * 20)
-    given = ("--teacher", tmp_path / "languages.npz", "--data", tmp_path / "texts.txt")
-    (row,) = view_of("rank", *given, "--labels", tmp_path / "y.csv", "--metric", "leep")["teachers"]
-    assert row["error"] is None
-    assert row["score"] > -0.3  # a guess has -0.69

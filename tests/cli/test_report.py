@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cli.running import done, refused
 
-pytest.importorskip("click")
 pytest.importorskip("jinja2")
 pytest.importorskip("onnx")
-
-from click.testing import CliRunner
-
-from consilience.cli.app import app
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +24,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(root / "X.npy", X)
     np.save(root / "y.npy", np.array(["a", "b", "c"])[proba.argmax(axis=1)])
     return root
-
-
-def run(folder: Path, words: str) -> dict[str, object]:
-    files = {name: str(folder / name) for name in ("one.npz", "two.npz", "X.npy", "y.npy")}
-    result = CliRunner().invoke(app, [files.get(word, word) for word in words.split()] + ["--json"])
-    assert result.exit_code == 0, result.output
-    return dict(json.loads(result.stdout))
 
 
 @pytest.mark.parametrize(
@@ -61,22 +49,12 @@ def run(folder: Path, words: str) -> dict[str, object]:
 def test_a_command_writes_its_page(
     words: str, title: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    run(folder, f"{words} --report page.html")
+    monkeypatch.chdir(folder)
+    done(*words.split(), "--report", tmp_path / "page.html")
     assert title in (tmp_path / "page.html").read_text(encoding="utf8")
 
 
 def test_a_report_of_soft_labels_alone_is_refused(folder: Path, tmp_path: Path) -> None:
-    words = [
-        "unify",
-        "-t",
-        folder / "one.npz",
-        "--data",
-        folder / "X.npy",
-        "--soft-labels",
-        tmp_path / "q.npz",
-    ]
-    result = CliRunner().invoke(app, [*map(str, words), "--report", str(tmp_path / "r.html")])
-    assert result.exit_code == 2
-    assert "--report needs --out." in result.stderr
+    files = ("-t", folder / "one.npz", "--data", folder / "X.npy", "--soft-labels", tmp_path / "q.npz")
+    assert "--report needs --out." in refused("unify", *files, "--report", tmp_path / "r.html")
     assert not list(tmp_path.iterdir())

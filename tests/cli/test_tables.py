@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ pandas = pytest.importorskip("pandas")
 pytest.importorskip("skl2onnx")
 
 
-from tests.cli.running import done, refused, run  # noqa: E402
+from tests.cli.running import done, refused, view_of  # noqa: E402
 
 from consilience import SoftLabelClassifier, as_teacher  # noqa: E402
 from consilience.teachers.onnx import Onnx  # noqa: E402
@@ -57,18 +56,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def unify(folder: Path, out: Path, *words: Any, data: str = "X.csv") -> Any:
+def unify(folder: Path, out: Path, *words: Any, data: str = "X.csv") -> list[Any]:
     teachers = ("-t", folder / "one.onnx", "-t", folder / "two.onnx")
-    return run("unify", *teachers, "--data", folder / data, "--out", out, "--student", "logistic", *words)
+    return ["unify", *teachers, "--data", folder / data, "--out", out, "--student", "logistic", *words]
 
 
 @pytest.mark.parametrize("data", ["X.csv", "X.parquet"])
 def test_unify_on_a_mixed_table(data: str, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "unified.onnx"
     test = ("--test-data", folder / "test.csv", "--test-labels", folder / "y_test.csv")
-    result = unify(folder, out, *test, "--json", data=data)
-    assert result.exit_code == 0, result.output
-    view = json.loads(result.stdout)
+    view = view_of(*unify(folder, out, *test, data=data))
     assert view["accuracy"] > 0.75
     assert view["encoding"]["cough"] == "one-hot of 2 values"
     assert view["encoding"]["fever"].startswith("number; missing values became the median 3")
@@ -83,8 +80,8 @@ def test_unify_on_a_mixed_table(data: str, folder: Path, tmp_path: Path) -> None
 def test_reversed_test_rows_give_the_same_accuracy(folder: Path, tmp_path: Path) -> None:
     figures = []
     for name in ("test.csv", "plain.csv"):  # other columns first, and no header
-        words = ("--test-data", folder / name, "--test-labels", folder / "y_test.csv", "--json")
-        figures.append(json.loads(unify(folder, tmp_path / "u.onnx", *words).stdout)["accuracy"])
+        words = ("--test-data", folder / name, "--test-labels", folder / "y_test.csv")
+        figures.append(view_of(*unify(folder, tmp_path / "u.onnx", *words))["accuracy"])
     assert figures[0] == figures[1] > 0.75
 
 
@@ -111,9 +108,9 @@ def test_faults_are_found_before_teachers_are_asked(
 
     monkeypatch.setattr(Onnx, "_run", asked)
     files = [folder / word if word.endswith(".csv") else word for word in words.split()]
-    result = unify(folder, tmp_path / "u.onnx", "--soft-labels", tmp_path / "q.npz", *files)
-    assert result.exit_code == 2, result.output
-    assert expected in " ".join(result.output.split())
+    assert expected in refused(
+        *unify(folder, tmp_path / "u.onnx", "--soft-labels", tmp_path / "q.npz", *files)
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -124,8 +121,7 @@ def test_a_run_that_fails_writes_nothing(
         raise OSError("no space left")
 
     monkeypatch.setattr("consilience.students.saving.check_export", fail)
-    result = unify(folder, tmp_path / "u.onnx", "--soft-labels", tmp_path / "q.npz")
-    assert result.exit_code == 2
+    refused(*unify(folder, tmp_path / "u.onnx", "--soft-labels", tmp_path / "q.npz"))
     assert not list(tmp_path.iterdir())
 
 
@@ -141,11 +137,8 @@ def test_columns_can_be_left_out(ending: str, folder: Path, tmp_path: Path) -> N
     teachers = ("-t", folder / "one.onnx", "-t", folder / "two.onnx")
     rows, drop = ("--data", tmp_path / f"X{ending}"), ("--drop", "patient", "--drop", "diagnosis")
     measured = ("--test-data", tmp_path / f"test{ending}", "--test-labels", folder / "y_test.csv")
-    result = done(
-        "unify", *teachers, *rows, *drop, *measured, "--out", tmp_path / "v.onnx",
-        "--student", "logistic", "--json", "-q",
-    )  # fmt: skip
-    assert json.loads(result.stdout)["accuracy"] > 0.75
+    options = ("--out", tmp_path / "v.onnx", "--student", "logistic", "-q")
+    assert view_of("unify", *teachers, *rows, *drop, *measured, *options)["accuracy"] > 0.75
     labels = ("--labels", folder / "y.csv")
     for command in (
         ("rank", *teachers, *rows, *labels),
@@ -170,9 +163,7 @@ def test_columns_can_be_left_out(ending: str, folder: Path, tmp_path: Path) -> N
 )
 def test_columns_that_cannot_be_left_out(drop: list[str], says: str, folder: Path, tmp_path: Path) -> None:
     words = [word for name in drop for word in ("--drop", name)]
-    result = unify(folder, tmp_path / "u.onnx", *words)
-    assert result.exit_code == 2
-    assert re.search(says, " ".join(result.stderr.split()))
+    assert re.search(says, refused(*unify(folder, tmp_path / "u.onnx", *words)))
 
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.cli.running import done, refused, view_of
 
 from consilience import SoftLabelClassifier, load
 from consilience.rows.files import read_alike
-
-typer_testing = pytest.importorskip("click.testing")
 
 WORDS = {
     "rain": ["wet", "grey", "drops", "puddle", "umbrella"],
     "sun": ["warm", "bright", "yellow", "beach", "shade"],
     "snow": ["cold", "white", "flake", "sledge", "frost"],
 }
-Run = Callable[..., Any]
 
 
 def texts_of(names: list[str], seed: int) -> tuple[list[str], list[str]]:
@@ -48,17 +44,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command in an empty folder, on the files of `folder`."""
-    from consilience.cli.app import app
-
+def inside(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run in a folder of its own, with the files of `folder`."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-
-    def invoke(*words: str) -> Any:
-        given = [str(folder / word) if (folder / word).is_file() else word for word in words]
-        return typer_testing.CliRunner().invoke(app, given)
-
-    return invoke
 
 
 TEACHERS = ("-t", "a.npz", "-t", "b.npz")
@@ -66,50 +55,42 @@ TEST = ("--test-data", "test.txt", "--test-labels", "test_y.npy")
 
 
 @pytest.mark.parametrize("memory", ["1GB", "10KB"], ids=["at once", "block by block"])
-def test_texts_are_unified(memory: str, run: Run, folder: Path) -> None:
-    asked = ("unify", *TEACHERS, "--data", "X.txt", "--out", "unified.npz", *TEST, "--memory", memory)
-    done = run(*asked, "--json", "-q")
-    assert done.exit_code == 0, done.stderr
-    view = json.loads(done.stdout)
+def test_texts_are_unified(memory: str, inside: None) -> None:
+    files = ("--data", "X.txt", "--out", "unified.npz", *TEST)
+    view = view_of("unify", *TEACHERS, *files, "--memory", memory, "-q")
     assert view["n_rows"] == 180
     assert view["accuracy"] > 0.9
-    texts = (folder / "test.txt").read_text(encoding="utf-8").splitlines()
+    texts = Path("test.txt").read_text(encoding="utf-8").splitlines()
     assert set(load("unified.npz").predict(texts)) == set(WORDS)
-    predicted = run("predict", "unified.npz", "--data", "test.txt", "--out", "labels.txt", "-q")
-    assert predicted.exit_code == 0, predicted.stderr
+    done("predict", "unified.npz", "--data", "test.txt", "--out", "labels.txt", "-q")
     assert len(Path("labels.txt").read_text(encoding="utf-8").splitlines()) == 180
 
 
-def test_texts_are_distilled(run: Run) -> None:
-    labels = ("--labels", "X_y.npy")
-    done = run("distil", "-t", "a.npz", "--data", "X.txt", *labels, "--out", "s.npz", *TEST, "--json", "-q")
-    assert done.exit_code == 0, done.stderr
-    assert json.loads(done.stdout)["accuracy"] > 0.9
+def test_texts_are_distilled(inside: None) -> None:
+    files = ("--data", "X.txt", "--labels", "X_y.npy", "--out", "s.npz", *TEST)
+    assert view_of("distil", "-t", "a.npz", *files, "-q")["accuracy"] > 0.9
 
 
 @pytest.mark.parametrize("data", ["X.txt", "texts"], ids=["a file", "a folder"])
-def test_ways_to_unify_texts_are_compared(data: str, run: Run, folder: Path) -> None:
+def test_ways_to_unify_texts_are_compared(data: str, inside: None) -> None:
     Path("texts").mkdir()
-    shutil.copy(folder / "X.txt", "texts")
-    methods = ("--method", "sd", "--method", "auto", "--quick")
-    done = run("compare", *TEACHERS, "--data", data, "--labels", "X_y.npy", *methods, "--json", "-q")
-    assert done.exit_code == 0, done.stderr
-    assert len(json.loads(done.stdout)["rows"]) >= 2
+    shutil.copy("X.txt", "texts")
+    options = ("--labels", "X_y.npy", "--method", "sd", "--method", "auto", "--quick", "-q")
+    assert len(view_of("compare", *TEACHERS, "--data", data, *options)["rows"]) >= 2
 
 
-def test_numbers_are_told_before_teachers_are_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_are_told_before_teachers_are_asked(inside: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def asked(*_: Any) -> None:
         raise AssertionError("a teacher was asked")
 
     monkeypatch.setattr("consilience.scoring.blocks.score", asked)
     np.save("rows.npy", np.zeros((3, 2)))
-    done = run("unify", *TEACHERS, "--data", "rows.npy", "--out", "u.onnx", "--student", "ngrams")
-    assert done.exit_code == 2
-    assert "--student 'ngrams' learns from texts, and X holds numbers" in done.stderr
+    said = refused("unify", *TEACHERS, "--data", "rows.npy", "--out", "u.onnx", "--student", "ngrams")
+    assert "--student 'ngrams' learns from texts, and X holds numbers" in said
 
 
-def test_test_texts_of_any_length_take_little_memory(run: Run, folder: Path) -> None:
-    texts = (folder / "test.txt").read_text(encoding="utf-8").splitlines()
+def test_test_texts_of_any_length_take_little_memory(inside: None) -> None:
+    texts = Path("test.txt").read_text(encoding="utf-8").splitlines()
     Path("long.txt").write_text("\n".join([*texts[:-1], "frost " * 30_000]) + "\n", encoding="utf-8")
     tracemalloc.start()
     try:
@@ -127,8 +108,8 @@ def test_test_texts_of_any_length_take_little_memory(run: Run, folder: Path) -> 
         ("rows.npy", "unified.npz", "This model is written as .onnx: use --out unified.onnx."),
     ],
 )
-def test_another_ending_is_told_before_teachers_are_asked(data: str, out: str, says: str, run: Run) -> None:
+def test_another_ending_is_told_before_teachers_are_asked(
+    data: str, out: str, says: str, inside: None
+) -> None:
     np.save("rows.npy", np.zeros((3, 2)))
-    done = run("unify", *TEACHERS, "--data", data, "--out", out)
-    assert done.exit_code == 2
-    assert says in done.stderr
+    assert says in refused("unify", *TEACHERS, "--data", data, "--out", out)

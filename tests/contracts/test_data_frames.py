@@ -16,7 +16,6 @@ from consilience import (
     CrossTaskDistiller,
     Run,
     Unifier,
-    as_teacher,
     rank_teachers,
 )
 from consilience._validation import n_rows, take_rows
@@ -82,10 +81,3 @@ def test_the_other_verbs_give_what_they_give_for_an_array(frame: Any, library: A
     ranked, expected = rank_teachers(teachers(frame), frame, labels), rank_teachers(teachers(X), X, plain)
     scores = [row.score for row in expected.rows]
     assert [row.score for row in ranked.rows] == pytest.approx(scores, abs=SOLVED)
-
-
-def test_precomputed_outputs_may_be_a_frame_or_a_series(library: Any) -> None:
-    teacher = as_teacher(library.DataFrame({"p": [0.2, 0.8], "q": [0.8, 0.2]}))
-    assert teacher.classes.tolist() == ["p", "q"]
-    hard = as_teacher(library.Series(["p", "q", None]), ["p", "q"])
-    assert hard.classes.tolist() == ["p", "q"]

@@ -101,5 +101,5 @@ class TestEngines:
         def only_missing(rows: Any) -> Any:
             return never(rows) if np.isin(rows[:, 0], X[:64, 0]).any() else rising(rows)
 
-        found = packed(engine, teachers(only_missing), cache=cache)
+        found = packed(scored_with(), teachers(only_missing), cache=cache)
         np.testing.assert_array_equal(found, packed(scored_with(), teachers()))

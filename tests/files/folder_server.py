@@ -22,6 +22,11 @@ class FolderServer(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no typ
             raise FileNotFoundError(path)
         return super()._open(path, mode, **options)
 
+    def rmdir(self, path: str) -> None:  # as that of HDFS does
+        for inside in self.find(path):
+            self.rm_file(inside)
+        super().rmdir(path)
+
     def mv(self, path1: str, path2: str, **_: Any) -> None:
         self.store[path2] = self.store.pop(path1)
 

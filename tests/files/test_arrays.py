@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience import InvalidInputError
+from consilience.exceptions import UnsafeFileError
 from consilience.files import arrays
 from consilience.files.arrays import ArrayFileError, open_npy, open_npz
 
@@ -107,8 +109,11 @@ def test_a_file_that_changes_after_it_was_opened(tmp_path: Path) -> None:
             with pytest.raises(ArrayFileError, match=says):
                 read()
     path.unlink()
-    with pytest.raises(ArrayFileError, match="No such file"):
+    with pytest.raises(InvalidInputError, match=r"a\.npy cannot be read: No such file"):
         opened.read()
+    os.mkfifo(path)  # opening it would wait for ever
+    with pytest.raises(UnsafeFileError, match="not a regular file"):
+        open_npy(path)
 
 
 def archive(path: Path, members: dict[str, bytes], **options: Any) -> Path:
@@ -175,7 +180,7 @@ def test_compression_can_be_refused(tmp_path: Path) -> None:
 def test_other_files_are_no_archives(content: bytes | None, says: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "a.npz").write_bytes(content)
-    with pytest.raises(ArrayFileError, match=says):
+    with pytest.raises(InvalidInputError, match=says):
         read_npz(tmp_path / "a.npz")
 
 

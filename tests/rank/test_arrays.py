@@ -259,6 +259,10 @@ def test_what_rows_add_is_the_derivative_by_their_weight() -> None:
             "source_weight is 0 for every row",
         ),
         (
+            lambda: OTCE().score(np.eye(2), [0, 1], np.eye(2), [0, 1], source_weight=[1.0, -1.0]),
+            "source_weight has -1.0 at position 1",
+        ),
+        (
             lambda: OTCE().score(np.eye(2), [0, 1], np.eye(2), [0, 1], source_weight=["a", "b"]),
             "source_weight has shape",
         ),

@@ -13,7 +13,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
-from consilience import rank_teachers
+from consilience import as_teacher, rank_teachers
 from consilience.rank import LEEP, NCE, NLEEP, OTCE, HScore, TransRate
 
 X, Y = load_digits(return_X_y=True)
@@ -22,23 +22,12 @@ CROSS_FITTED = ("transport", "nce", "leep", "h_score", "transrate")
 DRAWS = 6
 
 
-class Random:
-    """A teacher whose outputs and embeddings have nothing to do with the rows."""
-
-    name, batched = "random", False
-
-    def __init__(self, n: int, n_classes: int, width: int, seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        self.classes = np.arange(n_classes)
-        self._logits = 9.0 * np.eye(n_classes)[rng.integers(n_classes, size=n)]
-        self._embeddings = rng.normal(size=(n, width))
-        self.class_weights = rng.normal(size=(n_classes, width))
-
-    def predict_logits(self, X: Any) -> np.ndarray:
-        return self._logits
-
-    def embed(self, X: Any) -> np.ndarray:
-        return self._embeddings
+def random_teacher(n: int, n_classes: int, width: int, seed: int) -> Any:
+    """Return a teacher whose outputs and embeddings have nothing to do with the rows."""
+    rng = np.random.default_rng(seed)
+    logits = 9.0 * np.eye(n_classes)[rng.integers(n_classes, size=n)]
+    F = rng.normal(size=(n, width))
+    return as_teacher(logits, range(n_classes), "random", output="logits", embed=F)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +52,7 @@ def test_a_random_teacher_comes_first_only_in_sample(honest: dict[str, Any]) -> 
     first = {1: dict.fromkeys(CROSS_FITTED, 0), 2: dict.fromkeys(CROSS_FITTED, 0)}
     for seed in range(DRAWS):
         rows = task(seed)
-        teachers = {**honest, "random": Random(len(rows), 1000, 512, seed)}
+        teachers = {**honest, "random": random_teacher(len(rows), 1000, 512, seed)}
         for folds, found in first.items():
             ranking = rank_teachers(
                 teachers,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from scipy.special import log_softmax, softmax
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
-from sklearn.neural_network import MLPClassifier
 
 from consilience import InvalidInputError, as_teacher, cost_matrix, rank_teachers, sinkhorn
 from consilience.kernels.held_out import stratified_folds
@@ -241,53 +239,6 @@ def test_a_second_ranking_runs_no_teacher_again(models: dict[str, Any], tmp_path
     again = rank_teachers([teacher], X[ROWS], Y[ROWS], run=Run(cache=tmp_path / "scores"))
     assert teacher.calls == calls
     assert again.rows[0].score == first.rows[0].score
-
-
-def joker(count: int) -> Any:
-    """A teacher of many classes who is sure of one that has nothing to do with the row."""
-
-    def sure(rows: Any) -> np.ndarray:
-        return 9.0 * np.eye(count)[[zlib.crc32(row.tobytes()) % count for row in np.asarray(rows)]]
-
-    return as_teacher(sure, range(count), f"joker {count}", output="logits")
-
-
-def nasty(good: Any) -> Any:
-    """A teacher who sees what the good one sees, and is sure of another class, each time another."""
-
-    def wrong(rows: Any) -> np.ndarray:
-        shift = np.array([1 + int(np.frombuffer(row.tobytes(), np.uint8).sum()) % 9 for row in rows])
-        return 9.0 * np.eye(10)[(good.predict(rows) + shift) % 10]
-
-    return as_teacher(wrong, range(10), "nasty", output="logits", embed=lambda rows: rows)
-
-
-@pytest.fixture(scope="module")
-def honest() -> dict[str, Any]:
-    """Networks that know ten digits, six and three."""
-    train = np.arange(len(X)) % 2 == 0
-    return {
-        f"of {k}": MLPClassifier(32, max_iter=200, tol=5e-3, random_state=0).fit(
-            X[train & (k > Y)], Y[train & (k > Y)]
-        )
-        for k in (10, 6, 3)
-    }
-
-
-@pytest.mark.parametrize("per_class", [2, 5, 20])
-def test_noise_of_many_classes_ranks_below_those_who_know_something(
-    honest: dict[str, Any], per_class: int
-) -> None:
-    odd = np.flatnonzero(np.arange(len(X)) % 2 == 1)
-    rows = np.concatenate([odd[Y[odd] == digit][:per_class] for digit in range(10)])
-    bad = [joker(count) for count in (10, 50, 200, 1000)] + [nasty(honest["of 10"])]
-    ranking = rank_teachers({**honest, **{one.name: one for one in bad}}, X[rows], Y[rows], confidence=None)
-    assert [row.name for row in ranking][:3] == ["of 10", "of 6", "of 3"]
-    # nobody has much more than a guess, and nobody less
-    assert all(-np.log(10) - 1e-9 <= row.score < -np.log(10) + 0.3 for row in ranking.rows[3:])
-    if per_class == 2:  # the rows themselves would call the noise the best
-        first = rank_teachers({**honest, "joker": joker(1000)}, X[rows], Y[rows], confidence=None, folds=1)
-        assert first.rows[0].name == "joker"
 
 
 def test_names_texts_frames_and_the_table(models: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,17 +72,19 @@ def test_what_is_not_there_is_a_sentence(repository: Repository, tmp_path: Path)
 def test_a_file_is_added_with_what_its_card_says(onnx_file: Path, tmp_path: Path) -> None:
     names = ("zero", "one", "two", "three")
     card = Card("digits", names, "probabilities", file_sha256(onnx_file), "Four digits.", {"note": 1})
-    write_card(card_path(onnx_file), card)
+    write_card(card_path(onnx_file), replace(card, centres=np.eye(4)))
     repository = Repository(tmp_path / "new")
     entry = repository.add(onnx_file, source="a shelf", preprocess={"size": 8, "colour": "grey"})
     assert (entry.name, entry.classes) == ("file", names)
     kept = read_card(repository.folder / "file" / "file.card.json")
     assert (kept.details["note"], kept.description, kept.output) == (1, "Four digits.", "probabilities")
+    assert kept.centres is not None
     assert repository["file"].classes.tolist() == list(names)
     assert str(tmp_path) not in (repository.folder / "file" / "file.card.json").read_text()
     renamed = repository.add(onnx_file, [7, 8, 9, 10], "other")
     assert renamed.classes == (7, 8, 9, 10)
     assert repository["other"].classes.tolist() == [7, 8, 9, 10]
+    assert read_card(repository.folder / "other" / "other.card.json").centres is None  # they were of others
 
 
 def test_verify_says_what_is_wrong(repository: Repository) -> None:

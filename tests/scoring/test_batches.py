@@ -114,19 +114,22 @@ def test_a_run_that_is_killed_goes_on_after_seconds_of_lost_work(
     teacher = Function(slow, CLASSES, output="logits", fingerprint="v1")
     reports: list[tuple[float, int]] = []
     stop = 15.0
+
+    def watched() -> Any:
+        return observe(teacher, texts, store=tmp_path / "s", progress=note)
+
+    def note(task: str, done: int, total: int) -> None:
+        reports.append((clock.now, done))
+
     with pytest.raises(KeyboardInterrupt):
-        observe(
-            teacher,
-            texts,
-            store=tmp_path / "s",
-            progress=lambda task, done, total: reports.append((clock.now, done)),
-        )
+        watched()
     assert np.diff([0.0, *(moment for moment, _ in reports)]).max() <= BATCH_SECONDS
     kept, stop = reports[-1][1], np.inf
     assert kept >= len(asked) - BATCH_SECONDS / 0.01
     asked.clear()
-    seen = observe(teacher, texts, store=tmp_path / "s")
+    seen = watched()
     assert asked == texts[kept:]
+    assert reports[-1][1] == len(texts)
     np.testing.assert_allclose(seen.logits, teacher.predict_logits(texts), rtol=1e-6)
 
 

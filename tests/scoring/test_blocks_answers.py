@@ -20,10 +20,6 @@ def observe(teacher: Any, rows: Any, **options: Any) -> Observed:
     return engine.observe(as_teacher(teacher), rows, **options)
 
 
-def score(teachers: list[Any], space: LabelSpace, rows: Any, **options: Any) -> np.ndarray:
-    return engine.score([as_teacher(teacher) for teacher in teachers], space, rows, **options)
-
-
 @pytest.fixture(autouse=True)
 def _known_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches are whole from the first on, as of a teacher whose speed is known."""
@@ -34,19 +30,7 @@ def rising(X: Any) -> np.ndarray:
     return np.column_stack([X[:, 0], X[:, 1] * 2])
 
 
-def falling(X: Any) -> np.ndarray:
-    return -np.column_stack([X[:, 0], X[:, 1], X[:, 0] + 5])
-
-
-def teachers() -> list[Any]:
-    return [
-        as_teacher(rising, ["a", "b"], "up", output="logits"),
-        as_teacher(falling, ["b", "c", "d"], "down", output="logits"),
-    ]
-
-
-def space_of(sources: list[Any]) -> LabelSpace:
-    return LabelSpace([t.classes for t in sources], names=[t.name for t in sources], disconnected="ignore")
+UP = as_teacher(rising, ["a", "b"], "up", output="logits")
 
 
 class Careless:
@@ -69,9 +53,8 @@ class Careless:
     ],
 )
 def test_what_a_careless_teacher_gives_is_checked(logits: np.ndarray, says: str) -> None:
-    sources = [teachers()[0], Careless(logits)]
     with pytest.raises(TeacherError, match=says):
-        score(sources, space_of(sources), X)
+        engine.score([UP, as_teacher(Careless(logits))], LabelSpace([["a", "b"]] * 2), X)
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 99])
@@ -83,7 +66,7 @@ def test_observing_gives_logits_and_embeddings_whatever_the_batches(batch_size: 
     np.testing.assert_array_equal(seen.embeddings, X[:, :1] * 3)
     assert calls[-1] == ("scoring", 10, 10)
     assert observe(teacher, X, embeddings=False).embeddings is None
-    assert observe(teachers()[0], X).embeddings is None
+    assert observe(UP, X).embeddings is None
 
 
 class Seeing(Careless):

@@ -82,6 +82,10 @@ def test_only_the_proportions_of_weights_matter() -> None:
     texts, y = language(60)
     Q, weights = np.eye(3)[np.searchsorted(sorted(SYLLABLES), y)], np.linspace(1, 2, 60)
     plain = learnt(small(max_iter=2), texts, Q, None, weights).predict_logits(texts)
+    with pytest.raises(InvalidInputError, match="weight above 0"):
+        learnt(small(), texts, Q, None, np.zeros(60))
+    with pytest.raises(InvalidInputError, match="no rows"):
+        learnt(small(), [], np.zeros((0, 2)))
     for factor in (2.0**-80, 2.0**80):
         scaled = learnt(small(max_iter=2), texts, Q, None, (factor * weights).astype(np.float32))
         np.testing.assert_array_equal(scaled.predict_logits(texts), plain)
@@ -310,16 +314,3 @@ def test_passes_over_many_texts_are_limited(monkeypatch: pytest.MonkeyPatch) -> 
     options: dict[str, Any] = {"n_buckets": 100, "dim": 4, "batch_size": 16}
     assert learnt(Ngrams(**options), texts, Q, block_rows=16).n_iter_ == 5  # 2.5 passes, in halves
     assert learnt(Ngrams(max_iter=4, **options), texts, Q, block_rows=16).n_iter_ == 8
-
-
-def test_weights_of_texts_read_block_by_block() -> None:
-    texts, Q = ["ant", "bee"] * 100, np.tile(np.eye(2), (100, 1))
-    Q[:150] = 1 - Q[:150]  # most texts lie, but weigh nothing
-    weights = np.where(np.arange(200) < 150, 0.0, 3.0)
-    options: dict[str, Any] = {"n_buckets": 100, "dim": 4, "batch_size": 16, "random_state": 0}
-    model = learnt(Ngrams(**options), texts, Q, None, weights, block_rows=32)
-    assert model.predict(["ant", "bee"]).tolist() == [0, 1]
-    with pytest.raises(InvalidInputError, match="weight above 0"):
-        learnt(Ngrams(**options), texts, Q, None, np.zeros(200))
-    with pytest.raises(InvalidInputError, match="no rows"):
-        learnt(Ngrams(**options), [], np.zeros((0, 2)))

@@ -64,14 +64,6 @@ def test_as_good_as_from_all_rows_at_once(make: Any, loss: Any) -> None:
     assert found[0].shape == (4000, L)
 
 
-def test_same_seed_same_result() -> None:
-    X, Q, _ = problem(300)
-    rows = target_rows(X, Q, block_rows=32)
-    first, again, other = (learn(sgd(), rows, seed=seed).predict_all(X, L) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
 class Counter(ClassifierMixin, BaseEstimator):
     """Adds up the weights of each class, and remembers the sizes of its lessons."""
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from consilience.files.card import Card, write_card
+
 CLASSES = ["ant", "bee", "cow"]
 WORDS = ["the", "cat", "dog", "sat", "on", "mat", "a", "bird", "flew", "over", "##s"]
 TEXTS = ["the cat sat on a mat", "dogs", "a bird flew over the dog " * 9, "", "on Mats"]
@@ -143,3 +145,21 @@ def change_json(path: Path, **values: Any) -> None:
 def images(n: int = 6, height: int = 20, width: int = 30) -> np.ndarray:
     """Images (n, height, width, 3) of noise."""
     return np.random.default_rng(0).integers(0, 256, (n, height, width, 3), dtype=np.uint8)
+
+
+def image_onnx(path: Path, weights: Any, bias: Any, shape: tuple[int, ...], card: Card) -> Path:
+    """Write a linear model of images (n, *shape) as ONNX: weights (d, k) and bias (k,); and its card."""
+    import onnx
+
+    tensor, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    inputs, outputs = [tensor("x", kind, ["n", *shape])], [tensor("logits", kind, ["n", len(bias)])]
+    flat = onnx.helper.make_node("Flatten", ["x"], ["flat"])
+    last = onnx.helper.make_node("Gemm", ["flat", "W", "b"], ["logits"])
+    parts = [
+        onnx.numpy_helper.from_array(np.float32(one), name) for one, name in ((weights, "W"), (bias, "b"))
+    ]
+    graph = onnx.helper.make_graph([flat, last], "images", inputs, outputs, parts)
+    opset = onnx.helper.make_opsetid("", 17)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=9), str(path))
+    write_card(path.with_suffix(".card.json"), card)
+    return path

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.scoring.ask import observe
+from tests.teachers.model_folders import image_onnx
 
 from consilience import Card, Run, Unifier, load
 from consilience.exceptions import InvalidInputError, TeacherError
-from consilience.files.card import find_card, write_card
+from consilience.files.card import find_card
 from consilience.students.server import ModelServer, ServedModel
 from consilience.teachers import Function, ImagePreprocess, Onnx, Remote, Teacher, Torch, as_teacher
 
@@ -55,20 +56,10 @@ def network(shape: tuple[int, ...]) -> Any:
 
 
 def onnx_file(path: Path, **card: Any) -> Path:
-    """Write `network` as ONNX, with a card."""
-    onnx = pytest.importorskip("onnx")
-    tensor, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    pytest.importorskip("onnx")
     last = network(PREPARE.row_shape)[1]
-    flat = onnx.helper.make_node("Flatten", ["x"], ["flat"])
-    gemm = onnx.helper.make_node("Gemm", ["flat", "W", "b"], ["logits"], transB=1)
-    weights = [onnx.numpy_helper.from_array(part.detach().numpy(), name)
-               for name, part in (("W", last.weight), ("b", last.bias))]  # fmt: skip
-    inputs, outputs = [tensor("x", kind, ["n", *PREPARE.row_shape])], [tensor("logits", kind, ["n", 3])]
-    graph = onnx.helper.make_graph([flat, gemm], "net", inputs, outputs, weights)
-    opset = onnx.helper.make_opsetid("", 17)
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=9), str(path))
-    write_card(path.with_suffix(".card.json"), Card(path.stem, CLASSES, "logits", **card))
-    return path
+    weights, bias = last.weight.detach().numpy().T, last.bias.detach().numpy()
+    return image_onnx(path, weights, bias, PREPARE.row_shape, Card(path.stem, CLASSES, "logits", **card))
 
 
 def mean_colours(rows: np.ndarray) -> np.ndarray:

@@ -134,18 +134,6 @@ def test_a_joint_teacher_sees_what_its_teacher_sees_but_has_no_last_layer() -> N
     assert joint.class_weights is joint.class_centres is None
 
 
-def test_a_teacher_without_optional_members_stays_one() -> None:
-    class Plain:
-        name, classes = "plain", np.array(CLASSES)
-
-        def predict_logits(self, rows: Any) -> np.ndarray:
-            return say(rows)
-
-    joint = join_classes(Plain(), {"nor": ["nb", "no"]})
-    assert joint.embed(X) is joint.randomised(0) is joint.fingerprint is None
-    assert observe(joint, X).logits.shape == (12, 3)
-
-
 def test_random_twins_are_joined_too() -> None:
     torch = pytest.importorskip("torch")
     layer, groups = torch.nn.Linear(3, 4), {"nor": ["nb", "no"]}

@@ -70,7 +70,6 @@ def test_a_ranking_gives_those_with_a_score_best_first() -> None:
         ({1, 2}, "teachers is a set; give a list"),
         (iter([1]), "teachers is a list_iterator; give a list"),
         (b"model.onnx", "teachers is a bytes; give a list"),
-        ({1: "a.npy", "1": "b.npy"}, "two names that read '1'"),
         (ranking(ranked("failed", -np.inf, "it broke")), "a Ranking in which no teacher has a score"),
     ],
 )

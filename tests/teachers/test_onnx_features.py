@@ -222,3 +222,15 @@ def test_what_a_unifier_saves_has_an_embedding(tmp_path: Path) -> None:
         teacher = as_teacher(unified.save(tmp_path / f"{student}.onnx"))
         assert teacher.embed(rows).shape == (40, width)
         assert teacher.class_weights.shape == (4, width)
+
+
+def test_a_binary_linear_classifier_has_half_of_its_two_rows_of_weights(convert: Callable[..., Path]) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    fitted = LogisticRegression().fit(X, np.arange(len(X)) % 2)
+    teacher = as_teacher(convert(fitted, X[:1], options={"zipmap": False}))
+    seen = teacher.observe(X)
+    margins = seen.embeddings @ teacher.class_weights.T
+    np.testing.assert_allclose(
+        np.diff(margins).ravel() + fitted.intercept_, np.diff(seen.logits).ravel(), atol=1e-4
+    )

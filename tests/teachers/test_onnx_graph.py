@@ -126,6 +126,16 @@ def test_metadata_that_is_no_list_of_names(text: str) -> None:
     assert time.perf_counter() - start < 5
 
 
+def test_a_zipmap_alone_names_the_classes(convert: Make, save: Make) -> None:
+    path = convert(LogisticRegression().fit(X, np.array(["kiwi", "fig", "pear"])[Y]), X[:1])
+    assert as_teacher(path).output == "probabilities"  # before a row is seen: a Normalizer with L1 keeps them
+    model = onnx.load(path)
+    del model.graph.output[0]  # the label
+    (classifier,) = [node for node in model.graph.node if node.op_type == "LinearClassifier"]
+    del classifier.attribute[:]
+    assert as_teacher(save(model)).classes.tolist() == ["fig", "kiwi", "pear"]
+
+
 @pytest.mark.parametrize("key", ["names", "class_names", "classes"])
 def test_metadata_name_the_classes(key: str, linear: Make, save: Make) -> None:
     path = save(linear(metadata={key: "{0: 'x', 1: 'y', 2: 'z'}", "other": "['no']"}))

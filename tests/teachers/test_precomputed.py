@@ -106,6 +106,17 @@ def test_rows_must_be_those_of_x() -> None:
             teacher.predict_logits(np.zeros((rows, 1)))
 
 
+def test_a_part_is_read_as_the_whole_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consilience.teachers.precomputed._PART_ROWS", 2)
+    scores, features = np.array([[0.5, 0.5], [0.1, 0.9], [3.0, 0.5], [0.2, 0.8]]), np.eye(4)
+    np.save(tmp_path / "scores.npy", scores)
+    for source in (scores, tmp_path / "scores.npy"):
+        part = as_teacher(source, ["a", "b"], embed=features).part(slice(1, 2))
+        seen = part.observe(X[:1])
+        np.testing.assert_array_equal(seen.logits, scores[1:2])  # they are no probabilities
+        np.testing.assert_array_equal(seen.embeddings, features[1:2])
+
+
 def test_given_logits_cannot_be_overwritten_by_the_caller() -> None:
     given = PROBA - 5
     logits = as_teacher(given, CLASSES).predict_logits(X)

@@ -140,7 +140,7 @@ LIES: dict[str, tuple[Any, str]] = {
     "texts": (output(data=["a"] * 6), "cells that are something else"),
     "null": (output(data=[None] * 6), "cells that are something else"),
     "ragged lists": (output(data=[[0.1, 0.2], [0.3]]), "lists of different lengths"),
-    "infinity": (output(data=[1e999] * 6), "gave inf in row 0|is not JSON"),
+    "infinity": (output(data=[1e999] * 6), "have inf in row 0|is not JSON"),
     "another output": (output(name="other"), "gave the outputs other and not 'probabilities'"),
     "65 dimensions": (output(shape=[2, 3] + [1] * 63), "must be a list of 0 to 32"),
     "parameters that are no object": (
@@ -207,7 +207,8 @@ class TestLies:
                 sent += 4096
             return True
 
-        for zoo.fault in (endless, replying(b" " * 30_000)):
+        for fault in (endless, replying(b" " * 30_000)):
+            zoo.fault = fault
             with pytest.raises(TeacherError, match="longer than 20 kB"):
                 teacher.predict_logits(X[:2])
         assert 0 < sent < 60e6  # it stopped early

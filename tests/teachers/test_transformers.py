@@ -56,6 +56,14 @@ def test_filling_up_does_not_change_the_answer(kind: str, settings: Any, tmp_pat
     np.testing.assert_allclose(as_teacher(path).predict_logits(texts), alone, atol=1e-4)
 
 
+def test_positions_after_the_padding_token_are_counted(tmp_path: Path) -> None:
+    """RoBERTa has two positions fewer than it says, and its tokenizer may have no limit of its own."""
+    path, module, tokens = text_folder(tmp_path / "roberta", "roberta")
+    change_json(path / "tokenizer_config.json", model_max_length=...)
+    expected = text_logits(module, tokens, TEXTS)
+    np.testing.assert_allclose(as_teacher(path).predict_logits(TEXTS), expected, atol=1e-5)
+
+
 def test_batches_are_small_and_hardly_padded(bert: tuple[Path, Any, Any]) -> None:
     teacher = as_teacher(bert[0])
     teacher.predict_logits(["a"])

@@ -27,8 +27,8 @@ from consilience import (
 from consilience.files.card import write_card
 from consilience.kernels.transport.centres import nearest_other_mean, unit_rows
 from consilience.teachers import Observed
-from consilience.transport import Embedding, Superclass
-from consilience.transport.centres import NcmAccuracy, features, ncm_accuracy, teacher_centres
+from consilience.transport import Embedding, Random, Superclass
+from consilience.transport.centres import NcmAccuracy, class_points, features, ncm_accuracy, teacher_centres
 
 DIGITS, LABELS = load_digits(return_X_y=True)
 DIGITS = DIGITS / 16
@@ -158,6 +158,8 @@ def test_a_random_cost_depends_on_the_seed_alone(model: str, request: pytest.Fix
     assert np.abs(first - cost_matrix(teacher, X, Y, cost="random", random_state=1)).max() > 0.01
     assert first.shape == (6, 6)
     assert ((first > 0) & (first < 2)).all()
+    own, _ = class_points(as_teacher(teacher), X, Random(), random_state=0)
+    np.testing.assert_allclose(np.linalg.norm(own, axis=1), 1.0)
 
 
 def test_a_random_cost_of_a_torch_module_is_that_of_random_weights() -> None:

@@ -25,7 +25,6 @@ from consilience import (
     InvalidInputError,
     LabelSpaceError,
     Run,
-    TeacherError,
     Unifier,
     as_teacher,
     balance_weights,
@@ -153,25 +152,6 @@ def test_balancing_leaves_the_mean_weight_of_a_row_at_one(digits: Any) -> None:
 
 
 @pytest.mark.parametrize("student", ["logistic", "torch"])
-def test_the_collision_loss_decides_where_soft_labels_do_not(student: str, digits: Any) -> None:
-    """It learns all classes, and its student collides more often with the soft labels."""
-    fitted = {
-        loss: Unifier(digits["teachers"], learner(student, loss=loss), balance=True, random_state=0).fit(
-            digits["X"]
-        )
-        for loss in ("cross-entropy", "collision")
-    }
-    Q, weights = fitted["collision"].soft_labels_, fitted["collision"].class_weights_
-    target = Q * weights / (Q @ weights)[:, None]
-    p = {}
-    for loss, unified in fitted.items():
-        assert unified.score(digits["X_test"], digits["y_test"]) > 0.85
-        at_temperature = softmax(np.log(unified.predict_proba(digits["X"]) + 1e-300) / 3, axis=1)
-        p[loss] = np.average((at_temperature * target).sum(axis=1), weights=Q @ weights)
-    assert p["collision"] > p["cross-entropy"] + 0.05, p
-
-
-@pytest.mark.parametrize("student", ["logistic", "torch"])
 @pytest.mark.parametrize("balance", [True, False])
 def test_self_labelling_trains_on_fair_labels_too(student: str, balance: bool, digits: Any) -> None:
     once, twice = (
@@ -263,26 +243,15 @@ def test_aliases_join_classes_and_are_understood_in_y(digits: Any) -> None:
 
 
 def test_rows_nobody_speaks_of_are_left_out_and_counted(digits: Any) -> None:
-    packed = [as_teacher(t).predict_logits(digits["X"]) for t in digits["teachers"]]
-    for logits in packed:
-        logits[:5] = np.nan
-    teachers = [
-        as_teacher(z, t.classes_, output="logits") for z, t in zip(packed, digits["teachers"], strict=True)
-    ]
+    X, unifier = digits["X"], Unifier(digits["teachers"], "logistic", random_state=0)
+    logits = unifier.score_teachers(X)
+    expected = unifier.fit(X[5:], logits=logits[5:]).predict_proba(digits["X_test"])
+    logits[:5] = np.nan
     with pytest.warns(CoverageWarning, match="abstains on 5 of 400 rows"):
-        unified = Unifier(teachers, "logistic", random_state=0).fit(digits["X"])
-    rest = [
-        as_teacher(z[5:], t.classes_, output="logits")
-        for z, t in zip(packed, digits["teachers"], strict=True)
-    ]
-    expected = Unifier(rest, "logistic", random_state=0).fit(digits["X"][5:])
-    np.testing.assert_allclose(
-        unified.predict_proba(digits["X_test"]), expected.predict_proba(digits["X_test"])
-    )
-    for logits in packed:
-        logits[:] = np.nan
+        unifier.fit(X, logits=logits)
+    np.testing.assert_allclose(unifier.predict_proba(digits["X_test"]), expected)
     with pytest.raises(InvalidInputError, match="abstains on every row"):
-        Unifier(teachers, "logistic").fit(digits["X"])
+        unifier.fit(X[:5], logits=logits[:5])
 
 
 def test_scores_can_be_used_again(digits: Any) -> None:
@@ -422,23 +391,26 @@ def test_bad_parameters_get_one_sentence(params: dict[str, Any], says: str, digi
         Unifier(**{"teachers": digits["teachers"], **params}).fit(digits["X"])
 
 
-def test_bad_data_gets_one_sentence(digits: Any) -> None:
-    unifier = Unifier(digits["teachers"], "logistic")
-    with pytest.raises(InvalidInputError, match="X has no rows"):
-        unifier.fit(digits["X"][:0])
-    with pytest.raises(InvalidInputError, match="y has 3 rows and X has 400"):
-        unifier.fit(digits["X"], ["zero"] * 3)
-    for odd in ([[1.0], [1.0, 2.0]], [["a"] * 8] * 400, csr_array(np.ones((400, 8)))):
-        with pytest.raises(InvalidInputError, match=r"logits (cannot be read as|are a sparse matrix)"):
-            unifier.fit(digits["X"], logits=odd)
-    with pytest.raises(
-        LabelSpaceError, match=r"y has 'seven' in row 0 \(400 such rows\), which is none of the classes"
-    ):
-        unifier.fit(digits["X"], ["seven"] * 400)
-    with pytest.raises(TeacherError, match=r"\(3 of 3\) is a dict, which is no classifier"):
-        Unifier([*digits["teachers"][:2], {}], "logistic").fit(digits["X"])
-    with pytest.raises(TeacherError, match=r"\(1 of 3\) failed on X of shape \(4, 3\)"):
-        unifier.fit(digits["X"][:, :3])
+@pytest.mark.parametrize(
+    ("part", "y", "logits", "says"),
+    [
+        (np.s_[:0], None, None, "X has no rows"),
+        (np.s_[:], ["zero"] * 3, None, "y has 3 rows and X has 400"),
+        (np.s_[:], None, [[1.0], [1.0, 2.0]], "logits cannot be read as"),
+        (np.s_[:], None, [["a"] * 8] * 400, "logits cannot be read as|logits have shape"),
+        (np.s_[:], None, csr_array(np.ones((400, 8))), "logits cannot be read as"),
+        (
+            np.s_[:],
+            ["seven"] * 400,
+            None,
+            r"y has 'seven' in row 0 \(400 such rows\)",
+        ),
+        (np.s_[:, :3], None, None, r"\(1 of 3\) failed on X of shape \(4, 3\)"),
+    ],
+)
+def test_bad_data_gets_one_sentence(part: Any, y: Any, logits: Any, says: str, digits: Any) -> None:
+    with pytest.raises(InvalidInputError, match=says):
+        Unifier(digits["teachers"], "logistic").fit(digits["X"][part], y, logits=logits)
 
 
 def test_groups_that_share_no_class_warn_or_stop(digits: Any) -> None:

@@ -37,9 +37,7 @@ from consilience.run import using
 _SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 _MODELS = ("teacher", "model", "files")  # what these name may have a card, which is read, too
 _SHARED: dict[str, Option] = {
-    "config": option(
-        path("FILE.toml"), "Read options from this recipe. Options given here win over it.", default=None
-    ),
+    "config": option(path(), "Read options from this recipe. Options given here win over it.", default=None),
     "write_config": option(
         target(".toml"), "Write the options of this command line to a recipe, and stop.", default=None
     ),
@@ -137,7 +135,7 @@ class Command(click.Command):
             )
             return
         self._check_files(given)
-        arguments = self.arguments(given, _given(ctx, ParameterSource.COMMANDLINE))
+        arguments = self.arguments(given, _given(ctx, (ParameterSource.COMMANDLINE,)))
         log.begun = True
         log.tell("info", "started", f"consilience {self.name} begins.", version=__version__)
         options, ray = arguments.pop("run", {}), arguments.pop("ray", {})
@@ -177,23 +175,26 @@ class Command(click.Command):
             if given.get(name) and lacking:
                 raise InvalidInputError(f"{flags[name]} needs {lacking[0]}. Give both, or neither.")
         checks = {key: self.options[key].check for key in given}
-        rows: list[Path] = []
-        models: list[Path] = []
-        for key, check in checks.items():
-            if check.read is Path and not isinstance(check, Target):
-                (models if key in _MODELS else rows).extend(given[key] if check.many else [given[key]])
+        read = {
+            key: given[key] if check.many else [given[key]]
+            for key, check in checks.items()
+            if check.read is Path and not isinstance(check, Target)
+        }
+        models = [file for key in _MODELS for file in read.pop(key, ())]
+        rows = [file for files in read.values() for file in files]
         for key, check in checks.items():
             if isinstance(check, Target):
                 library.check_target(given[key], check.endings, flags[key], rows, models)
 
 
-def _given(ctx: click.Context, *sources: ParameterSource) -> dict[str, Any]:
-    """Return what was given; of `sources`, or by default anywhere."""
-    wanted = sources or (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
+def _given(
+    ctx: click.Context, sources: Any = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
+) -> dict[str, Any]:
+    """Return what was given, on the command line or in a recipe."""
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in ctx.params.items()
-        if ctx.get_parameter_source(key) in wanted
+        if ctx.get_parameter_source(key) in sources
     }
 
 

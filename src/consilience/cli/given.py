@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from consilience.cli import library
 from consilience.cli.declared import path, target
-from consilience.exceptions import InvalidInputError, InvalidTypeError
+from consilience.exceptions import InvalidInputError
 from consilience.options import anything, count, each, option, optional
 from consilience.run import Run
 
@@ -119,31 +118,17 @@ def read_rows(file: Path, teachers: Sequence[Any], run: Run, drop: Sequence[str]
 
     Cells of a .csv file are read as what these teachers take. A .txt file has a text per line.
     """
-
     rows = library.open_files(file, "--data", library.column_kinds(teachers), drop)
     return rows.all(run) if _COPIES * rows.n_bytes <= library.memory_budget(run) else rows
 
 
-@contextmanager
-def naming(file: Path) -> Iterator[None]:
-    """Name the file of rows in what scikit-learn says of them: it knows of no file."""
-    try:
-        yield
-    except InvalidInputError as error:
-        if type(error) not in (InvalidInputError, InvalidTypeError) or error.__cause__ is None:
-            raise
-        raise error.changed(message=f"{file}: {error.message}") from error.__cause__
-
-
 def first_rows(X: Any) -> Any:
     """Return rows of the same kind as those of --data, in memory."""
-
     return X.head if isinstance(X, library.Rows) else X
 
 
 def read_labels(file: Path | None, X: Any, option: str = "--labels") -> Any:
     """Return the labels in a file, one for each row; None without a file."""
-
     return None if file is None else library.read_label_file(file, len(X), option)
 
 
@@ -160,7 +145,6 @@ def read_test(
 
 def check_ending(out: Path, X: Any, student: Any) -> None:
     """Raise if --out has not the ending of what the student is saved as; before teachers are asked."""
-
     texts = library.holds_texts(first_rows(X))
     what, ending = ("A model of texts", ".npz") if texts else ("This model", ".onnx")
     refused = texts and isinstance(student, str) and student != "ngrams"  # by the library, which says why

@@ -34,6 +34,7 @@ _HOMES = {
     "numbers_or_text": "files.readers",
     "open_files": "rows.files",
     "parse_classes": "files.readers",
+    "plain": "inspect.page",
     "predict_file": "students.loaded",
     "rank_teachers": "rank.rank",
     "read_alike": "rows.files",

@@ -97,7 +97,6 @@ def show(folder: str = FOLDER, name: str = NAME) -> Result:
     Example:
         consilience repo show models birds
     """
-
     opened = _open(folder)
     entry, file = opened.show(name), str(opened.path(name))
     return entry.to_dict() | {"path": file}, f"{library.shown_entry(entry)}\n  path: {file}"

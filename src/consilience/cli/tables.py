@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -100,8 +99,9 @@ def _inputs(teacher: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def _cut(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     """Return the first rows of a long table, and how many more there are, in the column `name`."""
-    more = dict.fromkeys(rows[0], "") | {name: f"and {len(rows) - MOST} more"} if len(rows) > MOST else None
-    return [*rows[:MOST], *([more] if more else [])]
+    if len(rows) <= MOST:
+        return rows
+    return [*rows[:MOST], dict.fromkeys(rows[0], "") | {name: f"and {len(rows) - MOST} more"}]
 
 
 def unified_view(
@@ -157,9 +157,10 @@ def unified_view(
 
 def measured(model: Any, test: Any) -> dict[str, Any]:
     """Return the accuracy of a model on test rows (X, y) and how many have a label, if there are any."""
-    n_test = 0 if test is None else int(library.labels_of(test[1], at_least=0).known.sum())
-    accuracy = float(model.score(*test)) if n_test and model is not None else None
-    return {"accuracy": accuracy, "n_test": n_test}
+    if test is None or model is None:
+        return {"accuracy": None, "n_test": 0}
+    n_test = int(library.labels_of(test[1], where="--test-labels", at_least=0).known.sum())
+    return {"accuracy": float(model.score(*test)) if n_test else None, "n_test": n_test}
 
 
 def _about_student(model: Any, student: Any) -> dict[str, Any]:
@@ -215,22 +216,20 @@ def unified(view: Mapping[str, Any]) -> list[Any]:
 def distilled_view(distiller: Any, alone: Any, kinds: Sequence[str], test: Any) -> dict[str, Any]:
     """Return the results of a distiller, and of the same student without teachers, if there is one."""
     checks, loss = {check.name: check for check in distiller.checks_}, distiller.resolved("loss")
-    teachers = []
-    for teacher, kind, weight in zip(distiller.teachers_, kinds, distiller.teacher_weights_, strict=True):
-        check = checks.get(teacher.name)
-        teachers.append(
+    weighted = zip(distiller.teachers_, kinds, distiller.teacher_weights_, strict=True)
+    return {
+        "teachers": [
             {
                 "name": teacher.name,
                 "kind": kind,
                 "n_classes": len(teacher.classes),
                 "weight": float(weight),
-                "reliability": None if check is None else check.reliability,
-                "added": None if check is None or math.isnan(check.added) else check.added,
-                "held_out": None if check is None else check.n_rows,
+                "reliability": getattr(checks.get(teacher.name), "reliability", None),
+                "added": library.plain(getattr(checks.get(teacher.name), "added", None)),  # NaN is null
+                "held_out": getattr(checks.get(teacher.name), "n_rows", None),
             }
-        )
-    return {
-        "teachers": teachers,
+            for teacher, kind, weight in weighted
+        ],
         "n_classes": len(distiller.classes_),
         "classes": distiller.classes_.tolist(),
         "n_labels": distiller.n_labels_,

@@ -28,7 +28,6 @@ from consilience.cli.given import (
     TEST_LABELS,
     check_ending,
     kinds,
-    naming,
     open_teachers,
     read_labels,
     read_rows,
@@ -93,12 +92,8 @@ def unify(
         check_ending(out, X, unifier.student)
     test = read_test(test_data, test_labels, X, data, drop)
     if test is not None:
-        _check_truth(test[1], unifier)
-    if out is None:
-        source = unifier.make_estimate(X, y)
-    else:
-        with naming(data):
-            source = unifier.fit(X, y)
+        _check_truth(test[1], unifier.teachers, unifier.aliases)
+    source = unifier.make_estimate(X, y) if out is None else unifier.fit(X, y)
     found = {name.rstrip("_"): value for name, value in vars(source).items()}
     found["space"] = found.get("label_space", found.get("space"))
     view = tables.unified_view(unifier, found, kinds(teacher), y, test) | {"n_rows": len(X)}
@@ -112,10 +107,9 @@ def unify(
     return view, tables.unified(view)
 
 
-def _check_truth(y: Any, unifier: Any) -> None:
+def _check_truth(y: Any, teachers: Sequence[Any], aliases: Any) -> None:
     """Read the labels of test rows before the work begins; warn if nobody knows some of their classes."""
-    lists = [one.classes for one in unifier.teachers]
-    space = library.LabelSpace(lists, unifier.aliases, disconnected="ignore")
+    space = library.LabelSpace([one.classes for one in teachers], aliases, disconnected="ignore")
     truth = library.read_truth(y, len(y), space, where="--test-labels", at_least=0)
     for remark in library.unknown_classes(truth, space):
         warn(CoverageWarning(f"--test-labels: {remark}"))
@@ -156,8 +150,7 @@ def distil(
     test = read_test(test_data, test_labels, X, data, drop)
     distiller = library.CrossTaskDistiller(teachers or None, **options, random_state=random_state, run=run)
     check_ending(out, X, distiller.student)
-    with naming(data):
-        distiller.fit(X, y)
+    distiller.fit(X, y)
     alone = None
     if compare:
         alone = library.CrossTaskDistiller(
@@ -256,8 +249,7 @@ def cluster(
     X = rows.reshape(len(rows), -1) if rows.ndim > 2 else rows
     y, classes = read_labels(labels, X), read_labels(truth, X, "--truth")
     model = library.CollisionClustering(**options, random_state=random_state, run=run)
-    with naming(data):
-        model.fit(X, y)
+    model.fit(X, y)
     library.write_clusters(out, model.labels_)
     if report is not None:
         model.report(report, X, classes)

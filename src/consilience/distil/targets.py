@@ -24,7 +24,7 @@ from consilience.kernels.transport.centres import centre_distances, class_means
 from consilience.rows import Rows, new_array
 from consilience.rows.targets import ROW_VISITS, TargetRows
 from consilience.run import Run
-from consilience.scoring.blocks import Asked, digests_of, placed
+from consilience.scoring.blocks import observe_all, open_teachers
 from consilience.scoring.store import as_store
 from consilience.teachers import Observed, Teacher
 from consilience.transport.centres import features
@@ -321,14 +321,7 @@ def _answers(
             part = rows.rows_of(number)
             yield part, {place: observed.take(part) for place, observed in known.items()}
         return
-    store, asked = as_store(run.cache, run.cache_limit), dict[int, Asked]()
-    tell = run.counter("scoring", len(known) * len(rows))
-    for place in sorted(known):
-        with placed(place, len(teachers)):
-            asked[place] = Asked(teachers[place], rows, run, store, embeddings=True)
+    store, tell = as_store(run.cache, run.cache_limit), run.counter("scoring", len(known) * len(rows))
+    asked = open_teachers(teachers, rows, run, store, places=sorted(known), embeddings=True)
     for block in rows.blocks():
-        said, digests = dict[int, Observed](), digests_of(block, [*asked.values()])
-        for place, one in asked.items():
-            with placed(place, len(teachers)):
-                said[place] = one.observe(block, digests, tell)
-        yield block.rows, said
+        yield block.rows, observe_all(asked, len(teachers), block, tell)

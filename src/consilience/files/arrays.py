@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from consilience._words import size_text
 from consilience.exceptions import InvalidInputError
+from consilience.files.disk import opened
 
 MAX_INFLATED = 2**30
 """Bytes that a compressed archive may always hold."""
@@ -106,7 +107,7 @@ class NpyFile:
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[IO[bytes], _Header]]:
-        with _reading(self.path), self.path.open("rb") as file:
+        with _reading(self.path), opened(self.path, links=True) as file:
             header = _read_header(file, os.fstat(file.fileno()).st_size)
             if (header.shape, header.dtype) != (self.shape, self.dtype):
                 raise ValueError(
@@ -119,7 +120,7 @@ class NpyFile:
 def open_npy(path: str | os.PathLike[str]) -> NpyFile:
     """Read the header of an .npy file, and check that the file holds what it promises."""
     source = Path(path)
-    with _reading(source), source.open("rb") as file:
+    with _reading(source), opened(source, links=True) as file:
         header = _read_header(file, os.fstat(file.fileno()).st_size)
     return NpyFile(source.absolute(), header.shape, header.dtype)
 
@@ -183,7 +184,7 @@ def open_npz(
     source = Path(path)
     with ExitStack() as stack:
         with _reading(source):
-            content = stack.enter_context(source.open("rb") if file is None else file)
+            content = stack.enter_context(opened(source, links=True) if file is None else file)
             archive = stack.enter_context(zipfile.ZipFile(content))
             entries = archive.infolist()
             _check_sizes(entries, content.seek(0, os.SEEK_END), compressed)
@@ -243,7 +244,7 @@ def _reading(path: Path) -> Iterator[None]:
     """Turn whatever numpy, zipfile and zlib raise for a damaged file into an ArrayFileError."""
     try:
         yield
-    except ArrayFileError:
+    except InvalidInputError:  # of the opener
         raise
     except Exception as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split()).rstrip(".")

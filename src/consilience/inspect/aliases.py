@@ -283,7 +283,8 @@ def find_suggestions(
     """Return what packed logits (n, m) say about the names of a label space."""
     rows = answered_twice(logits, space, max_rows)
     found = match_columns(np.asarray(logits[rows], np.float64), space)
-    doubtful = _repeated(space.columns, found.parts)
+    parts = [np.unique(found.parts[space.columns == code]) for code in range(space.n_classes)]
+    doubtful = {code for code, own in enumerate(parts) if len(own) > 1}  # names that are several classes
     same_class = [
         pair
         for group in np.unique(found.groups)
@@ -296,13 +297,6 @@ def find_suggestions(
         len(rows),
         dict(given),
     )
-
-
-def _repeated(columns: Ints, parts: Ints) -> set[int]:
-    """Return the classes whose columns are in several parts."""
-    pairs = np.unique(np.column_stack([columns, parts]), axis=0)
-    found, counts = np.unique(pairs[:, 0], return_counts=True)
-    return set(found[counts > 1].tolist())
 
 
 def _names_of_group(

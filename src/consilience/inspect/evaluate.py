@@ -414,19 +414,36 @@ def assess(
             own, both = space.columns[space.block(i)], [measured(one, side.truth) for one in side[1:]]
             compared.append(Compared(space.names[i], "teacher", len(own), *both))
             found[i, own] = recalls(side.teacher.decided, side.truth, len(own))
-    best = np.nan_to_num(found, nan=-1.0).argmax(axis=0)
     ours = truth < L
     cells = np.bincount(truth[ours] * L + answers.decided[ours], minlength=L**2)
     confusion, predicted = cells.reshape(L, L), np.bincount(answers.decided, minlength=L)
-    counts, right = confusion.sum(axis=1), confusion.diagonal()
-    lost = (counts > 0) & ((predicted == 0) | ((counts >= LOST_ROWS) & (right < LOST * counts)))
-    names = [None if np.isnan(found[i, k]) else space.names[i] for k, i in enumerate(best)]
-    figures = counts, predicted, shares(right, predicted), shares(right, counts)
-    others = found[best, np.arange(L)].tolist(), lost.tolist()
-    columns = *(column.tolist() for column in figures), names, *others
-    by_class = tuple(ClassScores(*row) for row in zip(space.classes.tolist(), *columns, strict=True))
-    measures = confusion, n_unlabelled, confidence, n_bins, tuple(told)
-    evaluation = Evaluation(scores, tuple(compared), by_class, *measures)
+    evaluation = Evaluation(
+        scores,
+        tuple(compared),
+        _by_class(space, confusion, predicted, found),
+        confusion,
+        n_unlabelled,
+        confidence,
+        n_bins,
+        tuple(told),
+    )
     if evaluation.warning is not None:
         warn(CoverageWarning(evaluation.warning))
     return evaluation
+
+
+def _by_class(space: LabelSpace, confusion: Ints, predicted: Ints, found: Floats) -> tuple[ClassScores, ...]:
+    """Return how well each class is known, by its row of the `confusion` and the rows `predicted` (L,).
+
+    `found` (N, L) has the share of its rows that each teacher finds.
+    """
+    counts, right = confusion.sum(axis=1), confusion.diagonal()
+    precision, recall = shares(right, predicted), shares(right, counts)
+    lost = (counts > 0) & ((predicted == 0) | ((counts >= LOST_ROWS) & (right < LOST * counts)))
+    best, rows = np.nan_to_num(found, nan=-1.0).argmax(axis=0), list[ClassScores]()
+    for k, name in enumerate(space.classes.tolist()):
+        most = float(found[best[k], k])
+        who = None if np.isnan(most) else space.names[best[k]]
+        figures = int(counts[k]), int(predicted[k]), float(precision[k]), float(recall[k])
+        rows.append(ClassScores(name, *figures, who, most, bool(lost[k])))
+    return tuple(rows)

@@ -146,9 +146,6 @@ def _batches(path: Path) -> Iterator[Any]:
             ),
         )
         for batch in batches:
-            longest = max(compute.max(compute.binary_length(one)).as_py() or 0 for one in batch.columns)
-            if longest > csv.field_size_limit():
-                raise csv.Error(f"field larger than {csv.field_size_limit():,} bytes")
             if len(batch):
                 yield arrow.table([compute.utf8_trim_whitespace(one) for one in batch.columns], names=names)
     except arrow.ArrowInvalid:
@@ -194,10 +191,11 @@ def _facts(cells: Any) -> set[str]:
     found = {fact for fact, count in (("empty", len(cells)), ("full", 0)) if empty == count}
     for kind in ("number", "truth", "time"):
         with suppress(arrow.ArrowInvalid):
+            _READ[kind](cells[:64])  # most columns of other kinds show it at once
             missing = _READ[kind](cells).null_count
             found |= {kind, "value"} if missing == empty else {kind}
-        if found >= _PLAIN:  # as in most columns
-            break
+            if "empty" not in found:  # no cell is of two kinds
+                break
     return found
 
 

@@ -126,7 +126,7 @@ def score_here(
     asked = open_teachers(teachers, rows, run, as_store(run.cache, run.cache_limit))
     tell = run.counter("scoring", len(teachers) * len(rows))
     for block in rows.blocks():
-        packed = ask_all(asked, len(teachers), block, tell)
+        packed = side_by_side(observe_all(asked, len(teachers), block, tell))
         yield block.number, packed if finish is None else finish(block.rows, packed)
 
 
@@ -329,23 +329,34 @@ class _Answers:
 
 
 def open_teachers(
-    teachers: Sequence[Teacher], rows: Rows, run: Run, store: ScoreStore | None
+    teachers: Sequence[Teacher],
+    rows: Rows,
+    run: Run,
+    store: ScoreStore | None,
+    *,
+    places: Iterable[int] | None = None,
+    embeddings: bool = False,
 ) -> dict[int, Asked]:
-    """Make teachers ready to be asked, by their places, which an error names."""
+    """Make teachers ready to be asked, by their places, which an error names; by default all."""
     opened = {}
-    for i, teacher in enumerate(teachers):
+    for i in range(len(teachers)) if places is None else places:
         with placed(i, len(teachers)):
-            opened[i] = Asked(teacher, rows, run, store)
+            opened[i] = Asked(teachers[i], rows, run, store, embeddings)
     return opened
 
 
-def ask_all(asked: Mapping[int, Asked], n_teachers: int, block: Block, tell: Tell) -> NDArray[np.float32]:
-    """Return the logits (b, k) of some teachers, by their places, side by side."""
-    digests, parts = digests_of(block, asked.values()), list[NDArray[Any]]()
+def observe_all(asked: Mapping[int, Asked], n_teachers: int, block: Block, tell: Tell) -> dict[int, Observed]:
+    """Return what some teachers say of a block, by their places."""
+    digests, seen = digests_of(block, asked.values()), {}
     for i, one in asked.items():
         with placed(i, n_teachers):
-            parts.append(one.observe(block, digests, tell).logits)
-    return np.concatenate(parts, axis=1)
+            seen[i] = one.observe(block, digests, tell)
+    return seen
+
+
+def side_by_side(seen: Mapping[int, Observed]) -> NDArray[np.float32]:
+    """Return the logits (b, k) of some teachers."""
+    return np.concatenate([one.logits for one in seen.values()], axis=1)
 
 
 def settle(teacher: Teacher, rows: Rows, run: Run) -> None:

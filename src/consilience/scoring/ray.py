@@ -37,13 +37,14 @@ from consilience.scoring.blocks import (
     BlockScores,
     Finish,
     RayOptions,
-    ask_all,
     engine_options,
     len_of,
+    observe_all,
     open_teachers,
     placed,
     score_here,
     settle,
+    side_by_side,
     with_open_cache,
 )
 from consilience.scoring.store import as_store
@@ -382,7 +383,7 @@ class Worker:
                 self._ray.get(note)
 
         tell(0)
-        logits = ask_all(self._asked, self._n_teachers, block, tell)
+        logits = side_by_side(observe_all(self._asked, self._n_teachers, block, tell))
         return logits if self._finish is None else self._finish(block.rows, logits)
 
     def _fetch(self) -> None:

@@ -191,7 +191,8 @@ class ShuffledBatches:
                     X, targets = map(torch.cat, zip(*parts, strict=True))
                     order, fits = self._order(count), False
                     yield from self._serve(X, targets, order[:half])
-                    parts, count = [(X[order[half:]], targets[order[half:]])], count - half
+                    rest, count = order[half:], count - half
+                    parts = [(X.index_select(0, rest), targets.index_select(0, rest))]
             if not count:
                 raise InvalidInputError("X has no rows to train on.")
             X, targets = map(torch.cat, zip(*parts, strict=True))
@@ -209,7 +210,7 @@ class ShuffledBatches:
             # Batch normalisation cannot train on a batch of one row. Each pass leaves out another row.
             parts = parts[:-1]
         for part in parts:
-            yield X[part], targets[part]
+            yield X.index_select(0, part), targets.index_select(0, part)
 
     def _read(self) -> Iterator[Pair]:
         """Yield the blocks of one pass."""

@@ -29,7 +29,6 @@ from consilience.rows.tables import as_values
 from consilience.rows.targets import TargetRows
 from consilience.run import Run, resolve_run
 from consilience.scoring import engine_options
-from consilience.students import training
 from consilience.students.batches import Pair, Plan, plan_training, prepared
 from consilience.students.modules import Standardize, call_factory, check_output, default_module
 from consilience.students.options import NetworkOptions
@@ -161,7 +160,7 @@ class Network(Student, NetworkOptions):
         with checkpoint_file(run, key) as file:
             kept = None
             if file is not None and not self.callbacks:
-                kept = Checkpoint(file, identity_of(self, plan, seed, criterion, key), training.INTERVAL)
+                kept = Checkpoint(file, identity_of(self, plan, seed, criterion, key))
             with self.training(plan, seed, n_classes, criterion) as trainer:
                 trainer.run(run.report, kept)
 

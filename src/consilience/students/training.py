@@ -260,13 +260,13 @@ class Checkpoint:
         What loads and stores it, as bytes.
     identity : dict
         What must agree for a training to go on, as JSON values.
-    interval : float
-        Seconds between two of them, at the least.
+    interval : float, optional
+        Seconds between two of them, at the least; by default `INTERVAL`.
     """
 
-    def __init__(self, place: Any, identity: Mapping[str, Any], interval: float) -> None:
+    def __init__(self, place: Any, identity: Mapping[str, Any], interval: float | None = None) -> None:
         self._place, self._identity = place, json.loads(json.dumps(identity))
-        self._interval, self._written = interval, time.monotonic()
+        self._interval, self._written = INTERVAL if interval is None else interval, time.monotonic()
 
     @property
     def is_due(self) -> bool:

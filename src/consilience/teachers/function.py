@@ -56,9 +56,7 @@ class Function(Adapter):
         name: str | None = None,
         options: Any = None,
     ) -> None:
-        inner: Any = function
-        while isinstance(inner, functools.partial):
-            inner = inner.func
+        inner = function.func if isinstance(function, functools.partial) else function
         own = getattr(inner, "__name__", type(inner).__name__)
         title = teacher_name(name, "function" if own == "<lambda>" else own)
         ensure(

@@ -236,12 +236,9 @@ def given_teachers(teachers: Any) -> GivenTeachers:
         if not ranked:
             raise InvalidInputError("teachers is a Ranking in which no teacher has a score; give others.")
         names, sources, scores = zip(*ranked, strict=True)
-        return GivenTeachers(list(names), list(sources), list(scores))
-    if isinstance(teachers, Mapping):
+        given = GivenTeachers(list(names), list(sources), list(scores))
+    elif isinstance(teachers, Mapping):
         given = GivenTeachers([str(name) for name in teachers], list(teachers.values()), None)
-        twice = [name for name, count in Counter(given.names).items() if count > 1]
-        if twice:
-            raise InvalidInputError(f"teachers has two names that read {twice[0]!r}. Rename one.")
     elif isinstance(teachers, Sequence) and not isinstance(teachers, str | bytes):
         given = GivenTeachers([None] * len(teachers), list(teachers), None)
     elif is_source(teachers):

@@ -54,92 +54,7 @@ class Stored(NamedTuple):
     card: Card | None = None
 
 
-class _RowOutputs(Adapter):
-    """Outputs that belong to the rows of one X."""
-
-    batched = False
-    _gives_costs = True
-    _features: NDArray[Any] | None = None
-    _weights: NDArray[Any] | None = None
-
-    def _keep(self, stored: Stored, values: NDArray[Any] | NpyFile, embed: Any) -> None:
-        """Remember the values, scores (n, k) or codes (n,), and what is stored with them."""
-        self._table, self._rows_sha256 = values, data_hash(stored.card)  # of the rows that the card names
-        if stored.file is not None:
-            self._take_card(stored.file, stored.card)
-        given = stored.arrays.get("embeddings") if embed is None else embed
-        if given is None or callable(given):
-            return
-        ensure(
-            is_array(given),
-            self.name,
-            "has {argument}; give an array (n, d) of features, or a function of X.",
-            argument="embed",
-            value=given,
-        )
-        self._embed, self._features = None, read_features(given, len(values), self.name)
-        if embed is None and "class_weights" in stored.arrays:
-            self._weights = stored.arrays["class_weights"]
-            expected = len(self.classes), self._features.shape[1]
-            ensure(
-                self._weights.shape == expected,
-                self.name,
-                f"has class_weights of shape {self._weights.shape}; expected {expected}: a row per class and "
-                "a column per feature.",
-            )
-
-    def _look(self, X: Any, features: bool) -> tuple[Any, Any]:
-        self.check_rows(X)
-        return super()._look(X, features)
-
-    def _run(self, X: Any, rows: int, features: bool) -> tuple[Any, Any]:
-        return self._cut(slice(0, rows)), self._features
-
-    def _cut(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
-        if isinstance(self._table, np.ndarray):
-            return self._table[rows]
-        with in_the_name_of(self.name):
-            if isinstance(rows, slice):
-                return self._table.part(rows.start, rows.stop)
-            return self._table.read()[rows]
-
-    def _embeddable(self) -> bool:
-        return self._features is not None or self._embed is not None
-
-    @property
-    def class_weights(self) -> NDArray[Any] | None:
-        """The weights (k, d) that were stored with the embeddings, if any."""
-        return self._weights
-
-    def part(self, rows: slice | NDArray[np.intp]) -> Teacher:
-        """Return a teacher that holds the outputs of some of the rows."""
-        other = copy(self)
-        other._table, other._rows_sha256 = self._cut(rows), None
-        if self._features is not None:
-            other._features = self._features[rows]
-        return other
-
-    def check_rows(self, X: Any) -> None:
-        """Raise unless X has as many rows; warn if it has other rows than the card names."""
-        ensure(
-            n_rows(X) == len(self._table),
-            self.name,
-            f"holds outputs for {len(self._table)} rows and X has {n_rows(X)}. "
-            "Precomputed outputs belong to one X, row for row.",
-        )
-        # only cards that name their rows cost a checksum of X
-        if self._rows_sha256 is not None and rows_sha256(X) not in (None, self._rows_sha256):
-            self._rows_sha256 = None  # one warning is enough
-            warn(
-                ConsilienceWarning(
-                    f"Teacher {self.name!r} holds outputs for other rows than X: the checksum on its card "
-                    "is another. Outputs must belong to the same rows in the same order. If they do, and "
-                    "only a number or a type is written in another way, there is nothing to mend."
-                )
-            )
-
-
-class Precomputed(_RowOutputs):
+class Precomputed(Adapter):
     """Scores (n, k) that were computed elsewhere, a row per row of X; a row of NaN abstains.
 
     An array, a list, a tensor, a data frame (whose columns are then the classes), or a file: ``.npy``,
@@ -151,6 +66,10 @@ class Precomputed(_RowOutputs):
     >>> Precomputed([[0.9, 0.1], [0.2, 0.8]], ["cat", "dog"]).predict_logits([0, 1]).argmax(axis=1).tolist()
     [0, 1]
     """
+
+    batched = False
+    _gives_costs = True
+    _weights: NDArray[Any] | None = None
 
     @takes(TeacherOptions)
     def __init__(
@@ -178,13 +97,82 @@ class Precomputed(_RowOutputs):
             values.flags.writeable = False
         self._keep(stored, values, options.embed)
 
+    def _keep(self, stored: Stored, values: NDArray[Any] | NpyFile, embed: Any) -> None:
+        """Remember the values, scores (n, k) or codes (n,), and what is stored with them."""
+        self._table, self._rows_sha256 = values, data_hash(stored.card)  # of the rows that the card names
+        if stored.file is not None:
+            self._take_card(stored.file, stored.card)
+        given = stored.arrays.get("embeddings") if embed is None else embed
+        if given is None or callable(given):
+            return
+        ensure(
+            is_array(given),
+            self.name,
+            "has {argument}; give an array (n, d) of features, or a function of X.",
+            argument="embed",
+            value=given,
+        )
+        self._embed = read_features(given, len(values), self.name)
+        if embed is None and "class_weights" in stored.arrays:
+            self._weights = stored.arrays["class_weights"]
+            expected = len(self.classes), self._embed.shape[1]
+            ensure(
+                self._weights.shape == expected,
+                self.name,
+                f"has class_weights of shape {self._weights.shape}; expected {expected}: a row per class and "
+                "a column per feature.",
+            )
+
+    def _look(self, X: Any, features: bool) -> tuple[Any, Any]:
+        self.check_rows(X)
+        return super()._look(X, features)
+
+    def _run(self, X: Any, rows: int, features: bool) -> tuple[Any, Any]:
+        return self._cut(slice(0, rows)), self._embed
+
+    def _cut(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
+        if isinstance(self._table, np.ndarray):
+            return self._table[rows]
+        with in_the_name_of(self.name):
+            if isinstance(rows, slice):
+                return self._table.part(rows.start, rows.stop)
+            return self._table.read()[rows]
+
+    @property
+    def class_weights(self) -> NDArray[Any] | None:
+        """The weights (k, d) that were stored with the embeddings, if any."""
+        return self._weights
+
     def part(self, rows: slice | NDArray[np.intp]) -> Teacher:
-        """Return a teacher of some rows. All rows decide whether they are probabilities, as in memory."""
+        """Return a teacher of some rows. All rows decide whether scores are probabilities."""
         if self.output is None:
             n = len(self._table)
             parts = (slice(start, min(start + _PART_ROWS, n)) for start in range(0, n, _PART_ROWS))
             self._reader.settle(map(self._cut, parts))
-        return super().part(rows)
+        other = copy(self)
+        other._table, other._rows_sha256 = self._cut(rows), None
+        if isinstance(self._embed, np.ndarray):
+            other._embed = self._embed[rows]
+        return other
+
+    def check_rows(self, X: Any) -> None:
+        """Raise unless X has as many rows; warn if it has other rows than the card names."""
+        ensure(
+            n_rows(X) == len(self._table),
+            self.name,
+            f"holds outputs for {len(self._table)} rows and X has {n_rows(X)}. "
+            "Precomputed outputs belong to one X, row for row.",
+        )
+        # only cards that name their rows cost a checksum of X
+        if self._rows_sha256 is not None and rows_sha256(X) not in (None, self._rows_sha256):
+            self._rows_sha256 = None  # one warning is enough
+            warn(
+                ConsilienceWarning(
+                    f"Teacher {self.name!r} holds outputs for other rows than X: the checksum on its card "
+                    "is another. Outputs must belong to the same rows in the same order. If they do, and "
+                    "only a number or a type is written in another way, there is nothing to mend."
+                )
+            )
 
 
 class LabelOptions(TeacherOptions):
@@ -197,7 +185,7 @@ class LabelOptions(TeacherOptions):
     )
 
 
-class HardLabels(_RowOutputs):
+class HardLabels(Precomputed):
     """Hard labels (n,) that name classes; None, NaN, or -1 if that is no class, abstain.
 
     An array, a list, a series, or a file: ``.npy``, ``.npz`` (``labels``) or ``.parquet`` (one column
@@ -225,7 +213,7 @@ class HardLabels(_RowOutputs):
             least, where = 0 if given is not None else 1, "its array of hard labels"
             found, codes = read_labels(values, where=where, classes=given, at_least=least)
         options.output = "logits"
-        super().__init__(stored.name, found, options)
+        Adapter.__init__(self, stored.name, found, options)
         self._smoothing = options.label_smoothing
         self._keep(stored, codes, options.embed)
 
@@ -234,7 +222,7 @@ class HardLabels(_RowOutputs):
         logits = np.full((rows, k), np.log(s / k))
         logits[np.arange(rows), codes] = np.log((1 - s) + s / k)
         logits[codes < 0] = np.nan
-        return logits, self._features
+        return logits, self._embed
 
 
 def is_array(obj: Any) -> bool:
@@ -265,7 +253,11 @@ def read_stored(source: Any, name: str | None, options: TeacherOptions) -> Store
         path, shown, card = open_source(source, name, options)
         readers = {".npz": _read_npz, ".parquet": _read_parquet}
         with in_the_name_of(shown):
-            arrays = readers.get(path.suffix.lower(), _read_npy)(path, shown, options.output)
+            if path.suffix.lower() in readers:
+                arrays = readers[path.suffix.lower()](path, shown, options.output)
+            else:  # scores stay on disk until they are asked for; hard labels are small
+                npy = open_npy(path)
+                arrays["auto"] = npy if npy.ndim == 2 and options.output != "labels" else npy.read()
     else:
         shown = teacher_name(name, "array")
         names = list(source.columns) if hasattr(source, "columns") else None
@@ -291,12 +283,6 @@ def _as_array(obj: Any) -> NDArray[Any]:
         values = np.empty(len(obj), dtype=object)  # an array of numbers and names would change some of them
         values[:] = obj
     return values
-
-
-def _read_npy(path: Path, name: str, output: Output) -> dict[str, Any]:
-    file = open_npy(path)
-    # scores stay on disk until they are asked for; hard labels are small
-    return {"auto": file if file.ndim == 2 and output != "labels" else file.read()}
 
 
 def _read_npz(path: Path, name: str, output: Output) -> dict[str, Any]:
