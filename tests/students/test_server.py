@@ -132,8 +132,8 @@ def test_health_and_metadata(server: ModelServer) -> None:
         ({**given(), "outputs": [{"name": "logits"}]}, "there are probabilities and label"),
         ({**given(), "outputs": [{}]}, "must be an object with name"),
         # whole numbers that do not fit are refused, and not wrapped round
-        (given([[1, 2, 300]], datatype="UINT8"), "'X' as UINT8 with [300], which it cannot hold"),
-        (given([[1, 2, -1]], datatype="UINT8"), "'X' as UINT8 with [-1], which it cannot hold"),
+        (given([[1, 2, 300]], datatype="UINT8"), "'X' as UINT8 with 300, which it cannot hold"),
+        (given([[1, 2, -1]], datatype="UINT8"), "'X' as UINT8 with -1, which it cannot hold"),
     ],
 )
 def test_bad_requests_get_a_sentence(server: ModelServer, body: Any, words: str) -> None:

@@ -52,6 +52,8 @@ ROWS = [f"{WORDS[i % 11]} {WORDS[i * 7 % 11]} {WORDS[i * 3 % 10]}" for i in rang
         (None, ["a.onnx"], "holds 'a.onnx'. Give the file itself"),
         (None, ["model.joblib"], "holds 'model.joblib'. A pickle can run any code"),
         (None, ["saved_model.pb"], "a TensorFlow model. Convert it to ONNX"),
+        (None, ["MLmodel", "model.pkl"], "holds 'MLmodel'. This is an MLflow model"),
+        (None, ["flax_model.msgpack"], "Fetch the safetensors of this model"),
     ],
 )
 def test_what_a_folder_is_told_to_be(config: Any, more: list[str], kind: str, tmp_path: Path) -> None:

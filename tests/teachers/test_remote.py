@@ -207,7 +207,8 @@ class TestLies:
                 sent += 4096
             return True
 
-        for zoo.fault in (endless, replying(b" " * 30_000)):
+        for fault in (endless, replying(b" " * 30_000)):
+            zoo.fault = fault
             with pytest.raises(TeacherError, match="longer than 20 kB"):
                 teacher.predict_logits(X[:2])
         assert 0 < sent < 60e6  # it stopped early

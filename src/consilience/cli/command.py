@@ -37,9 +37,7 @@ from consilience.run import using
 _SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 _MODELS = ("teacher", "model", "files")  # what these name may have a card, which is read, too
 _SHARED: dict[str, Option] = {
-    "config": option(
-        path("FILE.toml"), "Read options from this recipe. Options given here win over it.", default=None
-    ),
+    "config": option(path(), "Read options from this recipe. Options given here win over it.", default=None),
     "write_config": option(
         target(".toml"), "Write the options of this command line to a recipe, and stop.", default=None
     ),

@@ -76,7 +76,7 @@ def parameter(key: str, option: Option) -> click.Parameter:
     given |= {"type": Declared(key, check)}
     if flags[0].isupper():
         return click.Argument([key], nargs=-1 if check.many else 1, metavar=flags[0], **given)
-    metavar = "NAME" if check.values else check.says.partition(",")[0].partition(" ")[0].strip("{'").upper()
+    metavar = "NAME" if check.values else check.says.partition(", ")[0].partition(" ")[0].strip("{'").upper()
     return click.Option([key, *flags], metavar=metavar, multiple=check.many, **given)
 
 

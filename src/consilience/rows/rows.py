@@ -125,7 +125,7 @@ class Rows(ABC):
     @property
     def given(self) -> Any:
         """X itself where the rows lie in memory already, else these rows."""
-        return self
+        return self.all(None) if self.held else self
 
     @property
     def n_bytes(self) -> int:
@@ -196,11 +196,6 @@ class HeldRows(Rows):
         self._X, self.held = as_values(X), held
         count, few = n_rows(self._X), take_rows(self._X, slice(0, LOOKED_AT))
         self.borders = cut([count], rows_of_a_block or block_rows(bytes_of(few), n_rows(few)))
-
-    @property
-    def given(self) -> Any:
-        """X itself, if it lies in memory."""
-        return self._X if self.held else self
 
     def read(self, block: int) -> Any:
         """Return the rows of one block; those of a mapped file in memory."""

@@ -280,15 +280,12 @@ class Shelf:
 
         If the cache cannot be written (full disk, no permission), only warn: the caller still has the scores.
         """
-        features = seen.embeddings
-        width = 0 if features is None else features.shape[1]
-        kind = Kind(self._n_classes, width if embeddings else None)
+        features = seen.embeddings if embeddings else None
+        values = seen.logits if features is None else np.hstack([seen.logits, features])
+        kind = Kind(self._n_classes, values.shape[1] - self._n_classes if embeddings else None)
         records = np.zeros((len(digests), kind.n_words), np.uint64)
         records[:, :2] = digests
-        values = records[:, 2:-1].view(np.float32)
-        values[:, : self._n_classes] = seen.logits
-        if embeddings and features is not None:
-            values[:, self._n_classes : self._n_classes + width] = features
+        records[:, 2:-1].view(np.float32)[:, : values.shape[1]] = values
         records[:, -1] = kind.sums(self._key, records)
         step = max(1, self._file_bytes // (8 * kind.n_words))
         with self._writing():

@@ -48,17 +48,19 @@ _SHARD = text(200, like=r"[^/\\:]+\.safetensors", says="a .safetensors file, nam
 _INDEX = record({"weight_map": mapping(_SHARD, 10**6, least=1)}, needs=["weight_map"], others=True)
 
 
-# what other folders hold, by the ends of their files' names, and what to do about it
+_EXPECTED = (
+    f"A model folder has a {CONFIG} (of transformers or timm) or a {MODULES} (of sentence-transformers)."
+)
+# what to do about other folders, by the ends of names in them, in lower case
 _ADVICE: dict[tuple[str, ...], str] = {
     ("saved_model.pb",): "This is a TensorFlow model. Convert it to ONNX (tf2onnx), and give the .onnx file.",
     ("tf_model.h5", "flax_model.msgpack"): "Fetch the safetensors of this model.",
-    ("MLmodel",): "This is an MLflow model. Give the model in it: its .onnx file, its folder of safetensors, "
+    ("mlmodel",): "This is an MLflow model. Give the model in it: its .onnx file, its folder of safetensors, "
     "or the loaded model itself.",
     (".onnx", ".npz", ".skops"): "Give the file itself.",
     PICKLES: "A pickle can run any code when it is opened. Export the model to ONNX, or save it as "
     f"safetensors with its {CONFIG}.",
-    ("",): f"A model folder has a {CONFIG} (of transformers or timm) or a {MODULES} (of "
-    "sentence-transformers).",
+    ("",): _EXPECTED,
 }
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _HALF = ("float16", "bfloat16")
@@ -208,7 +210,7 @@ def kind_of(folder: Folder) -> Any:
         found = sorted(file for file in folder.files if file.lower().endswith(endings))
         holds = shorten(map(repr, found), 3)
         ensure(not found, folder.name, f"is a folder that holds {holds}. {advice}")
-    raise TeacherError(folder.name, f"is a folder that holds nothing. {_ADVICE['',]}")
+    raise TeacherError(folder.name, f"is a folder that holds nothing. {_EXPECTED}")
 
 
 def hub_advice(source: str | os.PathLike[str]) -> str:

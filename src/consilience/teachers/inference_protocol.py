@@ -262,7 +262,8 @@ def _from_json(data: Any, datatype: str, name: str) -> NDArray[Any]:
     with np.errstate(over="ignore", invalid="ignore"):
         found = values.astype(kind)
     outside = values[found != values] if kind.kind in "iu" else []
-    expect(not len(outside), f"gave {name!r} as {datatype} with {outside[0:1]}, which it cannot hold")
+    if len(outside):
+        raise ProtocolError(f"gave {name!r} as {datatype} with {outside[0]}, which it cannot hold")
     return found
 
 

@@ -96,10 +96,9 @@ class Onnx(Adapter):
             head = find_features(graph, self._found.output, len(found), source)
         kind = self._found.kind if options.output == "auto" else None
         super().__init__(shown, found, options, output=kind)
-        metadata = {entry.key: entry.value for entry in model.metadata_props}
-        self.ours = metadata.get("producer") == "consilience"  # whether consilience wrote the file
+        self.ours = graph.metadata.get("producer") == "consilience"  # whether consilience wrote the file
         self.inputs = find_inputs(model)
-        self.columns = columns = find_columns(metadata, self.inputs)
+        self.columns = columns = find_columns(graph.metadata, self.inputs)
         if columns.kinds is not None:
             names = columns.names or range(len(columns.kinds))
             self.column_kinds = dict(zip(names, columns.kinds, strict=True))

@@ -86,7 +86,7 @@ class Graph:
     """The top level of a model, indexed by the names of tensors."""
 
     def __init__(self, model: Any) -> None:
-        self.model = model
+        self.model, self.metadata = model, {entry.key: entry.value for entry in model.metadata_props}
         self.producers = {output: node for node in model.graph.node for output in node.output if output}
         self.constants = {tensor.name: tensor for tensor in model.graph.initializer}
         for node in model.graph.node:
@@ -196,8 +196,7 @@ def find_classes(graph: Graph, scores: Scores) -> list[Any] | None:
     Looks at the metadata, the ZipMap, what the label output is made from, and last the node that makes the
     scores. The label goes before the scores: in a stack, the last classifier only numbers the classes.
     """
-    metadata = {entry.key: entry.value for entry in graph.model.metadata_props}
-    named = [parse_names(metadata[key]) for key in _METADATA_KEYS if key in metadata]
+    named = [parse_names(graph.metadata[key]) for key in _METADATA_KEYS if key in graph.metadata]
     labels = [
         one.name for one in graph.model.graph.output if one.name != scores.output and _is_tensor(one, "iO")
     ]

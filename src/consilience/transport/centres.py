@@ -120,10 +120,10 @@ def cost_matrix(
     chosen: Any = as_cost("cost", cost)
     source = as_teacher(teacher)
     if isinstance(chosen, Constant | Superclass):
-        names = np.asarray(class_list(classes)) if y is None and classes is not None else None
-        if names is None:
-            names = read_labels(y, None if X is None else n_rows(X), classes=classes).classes
-        return cost_by_name(source, names, chosen)
+        if y is None and classes is not None:
+            return cost_by_name(source, np.asarray(class_list(classes)), chosen)
+        rows = None if X is None else n_rows(X)
+        return cost_by_name(source, read_labels(y, rows, classes=classes).classes, chosen)
     names, codes = read_labels(y, n_rows(X), classes=classes)
     own, points = class_points(source, X, chosen, observed, random_state)
     return centre_distances(own, _means(points, names, codes), chosen.normalize)
