@@ -49,8 +49,12 @@ def renamed(
     shown = teacher_name(name, teacher.name)
     options["output"] = None if output in ("auto", "logits") else output
     for option, value in options.items():
-        problem = "is a teacher already and gives logits; give {argument} where it is made, or drop it."
-        ensure(value is None, shown, problem, argument=option)
+        ensure(
+            value is None,
+            shown,
+            "is a teacher already and gives logits; give {argument} where it is made, or drop it.",
+            argument=option,
+        )
     if classes is None and shown == teacher.name:
         return teacher
     return Renamed(teacher, shown, own_or_given(teacher.classes, classes, shown))
@@ -233,10 +237,8 @@ def given_teachers(teachers: Any) -> GivenTeachers:
     """
     if hasattr(teachers, "scored_teachers"):  # a Ranking
         ranked = teachers.scored_teachers()
-        if not ranked:
-            raise InvalidInputError("teachers is a Ranking in which no teacher has a score; give others.")
-        names, sources, scores = zip(*ranked, strict=True)
-        given = GivenTeachers(list(names), list(sources), list(scores))
+        names, sources, scores = ([row[place] for row in ranked] for place in range(3))
+        given = GivenTeachers(names, sources, scores)
     elif isinstance(teachers, Mapping):
         given = GivenTeachers([str(name) for name in teachers], list(teachers.values()), None)
     elif isinstance(teachers, Sequence) and not isinstance(teachers, str | bytes):
@@ -249,7 +251,9 @@ def given_teachers(teachers: Any) -> GivenTeachers:
             "a Ranking, or one teacher."
         )
     if not given.sources:
-        raise InvalidInputError("teachers is empty; give at least one teacher.")
+        raise InvalidInputError(
+            "teachers is empty, or a Ranking in which no teacher has a score; give at least one teacher."
+        )
     return given
 
 
