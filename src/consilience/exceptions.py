@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Spelling = Callable[[str, str | None], str]
 """How to write an argument: from its name and its value (None: without one) to text."""
-_LONGEST = 200
+_LONGEST, _LONGEST_MESSAGE = 200, 1500
 
 
 def shown(value: object) -> str:
@@ -125,7 +125,9 @@ class _Worded:
         }
         for slot, text in slots.items():
             message = message if text is None else message.replace(slot, text)
-        return message
+        if len(message) > _LONGEST_MESSAGE:  # a name in it is no name, but a file's content
+            message = f"{message[: _LONGEST_MESSAGE // 2]} ... {message[-_LONGEST_MESSAGE // 2 :]}"
+        return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in message.replace("\n", " "))
 
 
 class ConsilienceError(Exception):
@@ -221,7 +223,7 @@ class TeacherError(InvalidInputError):
     def worded(self, spell: Spelling = as_keyword) -> str:
         """Return the text, with arguments as `spell` writes them."""
         where = f" ({self.position})" if self.position else ""
-        return f"Teacher {self.teacher!r}{where} {self._filled(self.message, spell)}"
+        return f"Teacher {shown(self.teacher)}{where} {self._filled(self.message, spell)}"
 
     def at(self, index: int, count: int) -> TeacherError:
         """Return the same error with the teacher's place among `count` teachers."""

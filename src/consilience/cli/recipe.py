@@ -24,7 +24,7 @@ from consilience.exceptions import InvalidInputError, shown
 from consilience.options import Option, did_you_mean
 
 _NOT_IN_IT = ("config", "write_config")
-_WIDTH = 100
+_WIDTH, _LARGEST = 100, 10**6
 
 
 def recipe_keys(command: Any) -> dict[str, click.Parameter]:
@@ -62,7 +62,10 @@ def read_recipe(file: Path, ctx: click.Context) -> dict[str, Any]:
 def _table(file: Path, name: str) -> Mapping[str, Any]:
     """Return the keys for a command: its table, or all of a file without tables."""
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
+        data = library.read_bytes(file, f"--config: {file}", most=_LARGEST, links=True)
+        content = tomllib.loads(data.decode("utf-8-sig"))  # some editors begin a file with a mark
+    except InvalidInputError:
+        raise
     except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, and of lists in lists in lists
         raise InvalidInputError(f"--config: {file} is not TOML: {str(error).rstrip('.')}.") from error
     tables = [key for key, value in content.items() if isinstance(value, dict)]

@@ -22,7 +22,7 @@ from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import open_npy
 from consilience.files.card import Card, card_path, write_card
-from consilience.files.disk import file_sha256, replacing
+from consilience.files.disk import file_sha256, read_bytes, replacing
 from consilience.files.strict_json import parse_json
 from consilience.rows.files import read_npz_array, reading
 from consilience.rows.rows import new_array
@@ -33,6 +33,7 @@ LABEL = "label"
 Write = Callable[[NDArray[np.intp], NDArray[Any], Mapping[str, Any]], None]
 """Takes the position of each row's class (n,), probabilities (n, L), and columns to pass on."""
 _WITH_CARD = (".onnx", ".npy", ".npz", ".parquet")
+_LARGEST_TEXT = 10**9  # bytes
 
 
 def read_labels(path: Path, rows: int, option: str) -> NDArray[Any]:
@@ -92,9 +93,9 @@ def check_target(
         raise InvalidInputError(f"{option}: the folder {str(path.parent)!r} does not exist. Make it first.")
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise InvalidInputError(f"{option}: {str(path)!r} cannot be written.")
-    read = {file.resolve() for file in (*inputs, *models) if file is not None}
-    cards = {card_path(model.resolve()) for model in models}
-    if path.resolve() in read or (path.suffix.lower() in _WITH_CARD and card_path(path.resolve()) in cards):
+    target, *read = (Path(os.path.realpath(file)) for file in (path, *inputs, *models) if file is not None)
+    cards = {card_path(Path(os.path.realpath(model))) for model in models}
+    if target in read or (path.suffix.lower() in _WITH_CARD and card_path(target) in cards):
         raise InvalidInputError(
             f"{option} {str(path)!r} would replace a file that is read, or its card. Give another name."
         )
@@ -229,7 +230,8 @@ _LABELS: dict[str, Callable[[Path], Any]] = {
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
+        data = read_bytes(path, most=_LARGEST_TEXT, links=True)
+        return data.decode("utf-8-sig")  # some editors begin a file with a mark
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{path} is not a text file in UTF-8.") from error
 

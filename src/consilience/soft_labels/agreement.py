@@ -11,7 +11,7 @@ from scipy.special import softmax
 
 from consilience._validation import check_count
 from consilience._words import shorten
-from consilience.exceptions import ConvergenceWarning, CoverageWarning, warn
+from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import make_layout
 from consilience.kernels.unify.temperature import fit_temperature, is_at_bound
@@ -163,7 +163,12 @@ def divide_by_temperatures(logits: Floats, temperatures: Floats, space: LabelSpa
     >>> divide_by_temperatures(np.array([[2.0, 4.0, 6.0, 9.0]]), np.array([2.0, 3.0]), space).tolist()
     [[1.0, 2.0, 2.0, 3.0]]
     """
-    divided: Floats = logits / np.repeat(temperatures, np.diff(space.offsets))
+    packed = check_packed_logits(logits, space)
+    if np.shape(temperatures) != (space.n_teachers,):
+        raise InvalidInputError(
+            f"temperatures have shape {np.shape(temperatures)}; expected one per teacher."
+        )
+    divided: Floats = packed / np.repeat(temperatures, np.diff(space.offsets))
     return divided
 
 
