@@ -112,6 +112,9 @@ def test_what_a_model_takes_decides(tmp_path: Path) -> None:
         (b"", "it is empty"),
         (b"\n\n", "it is empty"),
         (b"a;b\n1;2,3\n", "line 2 has 2 columns and the first has 1; separate columns by ','"),
+        (b'a,b\n1,"x\n2,y\n3,z\n', r"its last cell has no end\. Is a quote left open\?"),
+        (b'a,b\r1,"x\r2,y\r3,"z"\r', r"its last cell has no end\. Is a quote left open\?"),
+        (b'a,b\n1,x\n"2,y\n3,z\n', r"has 1 column and the first has 2\. Is a quote left open\?"),
     ],
 )
 def test_files_that_are_no_tables(content: bytes, words: str, tmp_path: Path) -> None:
@@ -134,6 +137,7 @@ TABLES = {
     "not ascii": "ä,ö\n1,ßx\n2,日本\n3,z😀\n4,u\n5,v\n6,wé\n7,q\n",
     "mark": "\ufeffa,b\n1,ä\n2,y\n3,z\n4,u\n5,v\n",
     "mark, no header": "\ufeff1,2\n3,4\n5,6\n7,8\n9,10\n",
+    "a quote in the last cell": 'a,b\n1,"x\ny"\n2,7" pipe\n3,"z\n""u"" "\n4,5" pipe\n',
     "no header": "1,x\n3,y\n5,z\n7,u\n9,v\n11,w\n13,q\n",
     "gaps": "a,b,c,d\n1,,true,2020-01-01\n,x,,\n3,y,false,2021-01-01\n4,na,true,\n5,,true,2022-01-01\n",
 }
