@@ -16,6 +16,7 @@ import difflib
 import inspect
 import math
 import numbers
+import operator
 import re
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
@@ -112,7 +113,10 @@ def check_temperature(value: object, name: str = "temperature") -> float:
 
 def check_count(name: str, value: object, *, at_least: int = 1, at_most: int = _MOST) -> int:
     """Return `value` as an int, or raise unless it is a whole number from `at_least` to `at_most`."""
-    number = int(value) if not isinstance(value, bool) and isinstance(value, numbers.Integral) else -_MOST
+    number = -_MOST
+    if not isinstance(value, bool):
+        with suppress(TypeError):  # a difference of times is an Integral of numpy's, and no number
+            number = operator.index(value)  # type: ignore[arg-type]
     if not at_least <= number <= at_most:
         bound = f"at most {at_most}" if number > at_most else f"at least {at_least}"
         raise InvalidInputError(

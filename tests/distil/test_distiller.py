@@ -329,7 +329,7 @@ def test_a_fit_that_fails_leaves_the_one_before_as_it_was(digits: Any) -> None:
     before = {name: getattr(model, name) for name in vars(model) if name.endswith("_")}
     answers = model.predict_proba(digits.X_test)
     few = digits.y < 3
-    with pytest.raises(RuntimeError, match="not today"):
+    with pytest.raises(InvalidInputError, match="not today"):
         model.fit(digits.X[few], digits.y[few])
     assert all(getattr(model, name) is value for name, value in before.items())
     np.testing.assert_array_equal(model.predict_proba(digits.X_test), answers)

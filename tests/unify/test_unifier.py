@@ -454,7 +454,7 @@ def test_only_a_fit_that_succeeds_changes_a_fitted_estimator(digits: Any) -> Non
             raise RuntimeError("the student fails at the very end")
 
     for student, y, error in (
-        (Broken(), digits["y_test"], RuntimeError),
+        (Broken(), digits["y_test"], InvalidInputError),
         ("logistic", ["seven"] * len(digits["X_test"]), LabelSpaceError),
     ):
         unifier.student = student

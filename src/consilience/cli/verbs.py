@@ -110,7 +110,7 @@ def unify(
 def _check_truth(y: Any, teachers: Sequence[Any], aliases: Any) -> None:
     """Read the labels of test rows before the work begins; warn if nobody knows some of their classes."""
     space = library.LabelSpace([one.classes for one in teachers], aliases, disconnected="ignore")
-    truth = library.read_truth(y, len(y), space, where="--test-labels", at_least=0, some_known=True)
+    truth = library.read_truth(y, len(y), space, where="--test-labels", at_least=0)
     for remark in library.unknown_classes(truth, space):
         warn(CoverageWarning(f"--test-labels: {remark}"))
 

@@ -242,7 +242,7 @@ def find_folder_card(folder: str | os.PathLike[str]) -> Card | None:
     A card for a folder has no sha256, which belongs to one file.
     """
     inside = Path(folder).absolute()
-    for path in (inside.with_name(f"{inside.name}.card.json"), inside / FOLDER_CARD):
+    for path in (inside.parent / f"{inside.name}.card.json", inside / FOLDER_CARD):
         if os.path.lexists(path):
             card = read_card(path)
             if card.sha256 is not None:

@@ -7,16 +7,38 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from consilience.exceptions import ConsilienceError, InvalidInputError, UnsafeFileError, WriteError
 
 # never wait for the other end of a pipe; Windows has none of these but the last
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_LONGEST_NAME = 230  # file systems take 255 bytes, and a temporary file has more letters
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+
+
+def as_path(path: Any, argument: str = "path") -> Path:
+    """Return the path that a user gave, or raise unless it may name a file.
+
+    Examples
+    --------
+    >>> as_path("birds.onnx").name
+    'birds.onnx'
+    """
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+    if (
+        not isinstance(text, str)
+        or not text
+        or "\0" in text
+        or max(map(len, text.split("/"))) > _LONGEST_NAME
+    ):
+        raise InvalidInputError(
+            "{argument} must be the path of a file, a text or a pathlib.Path.", argument=argument, value=path
+        )
+    return Path(text)
 
 
 @contextmanager
@@ -114,4 +136,5 @@ def replacing(target: Path, *, durable: bool = True, exclusive: bool = False) ->
     except OSError as error:
         raise WriteError(error.errno, error.strerror or str(error), str(target)) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # such as a name that is too long to exist
+            temporary.unlink(missing_ok=True)

@@ -276,7 +276,7 @@ def compare(
         raise InvalidInputError(f"X has {n} rows; comparing needs at least 4 to hold some out.")
     with _quiet():
         teachers, space = unified.open_teachers()
-    truth = read_truth(np.full(n, -1) if y is None else y, n, space, at_least=0, some_known=True)
+    truth = read_truth(np.full(n, -1) if y is None else y, n, space, at_least=0)
     learner = _learner(unified, student, X)
     used = np.isin(np.arange(n), spread_out(np.arange(n), max_rows))
     with _quiet():

@@ -48,12 +48,11 @@ MOST_LABELS = 5000  # up to which labels_only="auto" lets a student learn the la
 LOST, LOST_ROWS = 0.1, 5  # a class is nearly lost if a smaller share of at least so many rows is found
 
 
-def read_truth(
-    y: Any, rows: int, space: LabelSpace, *, where: str = "y", at_least: int = 1, some_known: bool = False
-) -> LabelCodes:
+def read_truth(y: Any, rows: int, space: LabelSpace, *, where: str = "y", at_least: int = 1) -> LabelCodes:
     """Read labels to compare with. They may be aliases, or classes that nobody knows.
 
-    Classes that nobody knows follow those of the space, so no guess has their position.
+    Classes that nobody knows follow those of the space, so no guess has their position. Labels of which the
+    space knows none are refused: they are meant for something else.
 
     Parameters
     ----------
@@ -66,11 +65,9 @@ def read_truth(
         What to call y in an error.
     at_least : int
         How many different classes y must have.
-    some_known : bool
-        Whether to refuse labels if the space knows none of them: they are meant for something else.
     """
     found: LabelCodes = space.read(y, rows, where=where, at_least=at_least)
-    if some_known and found.known.any() and found.codes[found.known].min() >= space.n_classes:
+    if found.known.any() and found.codes[found.known].min() >= space.n_classes:
         # raises, and says what was expected; not of y itself, which may be an iterator
         space.encode([found.classes[code] if code >= 0 else None for code in found.codes], where)
     return found
@@ -174,7 +171,7 @@ def evaluate(
     check_measures(n_folds, confidence, n_bins)
     run, space = resolve_run(getattr(model, "run", None)), space_of(model)
     X = as_rows(X).all(run)
-    labels = read_truth(y, n_rows(X), space, some_known=True)
+    labels = read_truth(y, n_rows(X), space)
     known, told = labels.known, unknown_classes(labels, space)
     truth = labels.codes[known]
     packed = None
@@ -227,7 +224,7 @@ def evaluate_teacher(
     run, everyone = resolve_run(run), [model, *teachers]
     lists, names = [one.classes for one in everyone], [one.name for one in everyone]
     space = LabelSpace(lists, aliases, names=names, disconnected="ignore")
-    labels = read_truth(y, n_rows(X), space, where=where, some_known=True)
+    labels = read_truth(y, n_rows(X), space, where=where)
     known, told = labels.known, unknown_classes(labels, space)
     truth = labels.codes[known]
     packed = ask(everyone, space, X, run, told, known=known, first_must=True)

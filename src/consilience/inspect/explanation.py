@@ -22,6 +22,7 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import block_softmax, floor_blocks
 from consilience.labels import LabelSpace
 from consilience.rows import as_rows
+from consilience.rows.tables import is_instance_of
 from consilience.run import resolve_run
 from consilience.soft_labels.agreement import divide_by_temperatures
 from consilience.soft_labels.estimate import estimate_soft_labels
@@ -281,7 +282,7 @@ def as_one_row(x: Any) -> Any:
         return x
     if hasattr(x, "to_frame") and hasattr(x, "iloc"):  # a row of a pandas frame
         return x.to_frame().T.infer_objects()
-    if isinstance(x, list | tuple):
+    if isinstance(x, list | tuple) or is_instance_of(x, "polars", "Series"):
         x = as_numbers("x", x, "expected one row, such as X[17]")
     shape: tuple[int, ...] = getattr(x, "shape", None) or ()
     if len(shape) > 1 and shape[0] != 1:

@@ -24,8 +24,7 @@ import numpy as np
 from consilience._optional import require
 from consilience._version import __version__
 from consilience._words import aligned, percent, visible
-from consilience.exceptions import InvalidInputError
-from consilience.files.disk import replacing
+from consilience.files.disk import as_path, replacing
 from consilience.files.made import date_now
 from consilience.files.readers import check_target
 from consilience.inspect.drawing import Block, bar, shown_name, without_middle
@@ -270,9 +269,7 @@ def check_report(path: str | os.PathLike[str], option: str = "report") -> Path:
 
     The file name ends in ``.html``, in a folder that exists. An error calls it `option`.
     """
-    if not isinstance(path, str | os.PathLike):
-        raise InvalidInputError("{argument} must be the path of a file.", argument="path", value=path)
-    target = Path(path)
+    target = as_path(path)
     check_target(target, (".html",), option)
     require("jinja2", extra="report", purpose="A report")
     return target

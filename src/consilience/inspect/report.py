@@ -119,7 +119,7 @@ def model_page(
     if X is not None and n_rows(X) == 0:
         raise InvalidInputError("X has no rows; give some to report on, or leave X out.")
     if y is not None:  # labels first: teachers may take hours
-        truth = read_truth(y, n_rows(X), space_of(model), some_known=True)
+        truth = read_truth(y, n_rows(X), space_of(model))
     basis = _kept(model) if X is None else _asked(model, X, logits, unified)
     if y is not None:
         with warnings.catch_warnings():

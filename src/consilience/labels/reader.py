@@ -116,7 +116,10 @@ def read_labels(
 
 def _distinct(y: Any, where: str) -> tuple[list[Any], NDArray[np.intp]]:
     """Return the distinct entries of y as Python values, and which of them (n,) each row has."""
-    entries = _entries(y, where)
+    try:
+        entries = _entries(y, where)
+    except RuntimeError as error:  # a tensor without storage, or a sparse one
+        raise InvalidInputError(f"{where} cannot be read as a list of labels: {error}") from error
     if isinstance(entries, np.ndarray):
         found, inverse = np.unique(entries, return_inverse=True)
         return found.tolist(), inverse.astype(np.intp, copy=False)

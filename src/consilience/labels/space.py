@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 from consilience._words import counted, shorten
 from consilience.exceptions import DisconnectedWarning, InvalidInputError, LabelSpaceError, shown, warn
-from consilience.options import check_choice
+from consilience.options import check_choice, check_count
 
 Disconnected = Literal["warn", "error", "ignore"]
 
@@ -146,6 +146,7 @@ class LabelSpace:
         >>> LabelSpace([["a", "b"], ["b", "c"]]).block(1)
         slice(2, 4, None)
         """
+        check_count("teacher", teacher, at_least=0, at_most=self.n_teachers - 1)
         return slice(int(self.offsets[teacher]), int(self.offsets[teacher + 1]))
 
     def read(self, labels: Any, rows: int | None = None, *, others: bool = True, **options: Any) -> Any:

@@ -347,6 +347,10 @@ def files_of(
     path = Path(name)
     if path.is_dir():
         known = {*ENDINGS, *IMAGES}
+        if path.resolve() == path.resolve().parent:
+            raise InvalidInputError(
+                f"{option}: {path} is a whole disk. Give the folder that the rows are in."
+            )
         inside = [other for other in sorted(path.rglob("*")) if other.suffix.lower() in known]
         paths = [other for other in inside if not _is_hidden(other.relative_to(path)) and other.is_file()]
         none = f"the folder {path} has no rows; expected files that end in "

@@ -98,8 +98,12 @@ def as_values(X: Any) -> Any:
         from consilience.rows.images import joined_images
 
         return joined_images(X)
+    if isinstance(X, np.ma.MaskedArray):  # what is masked is missing
+        return np.ma.filled(X if X.dtype.kind == "f" else X.astype(float), np.nan)
+    if getattr(getattr(X, "dtype", None), "names", None):
+        raise InvalidInputError("X is an array of records. Give their fields as the columns of a data frame.")
     known = hasattr(X, "shape") or hasattr(X, "__len__") or not hasattr(X, "__array__")
-    return X if known else np.asarray(X)
+    return X if known and not isinstance(X, np.matrix) else np.asarray(X)
 
 
 def from_arrow(table: Any, maybe: Iterable[str] = ()) -> Any:

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from consilience._validation import check_fitted, n_rows, take_rows
+from consilience._words import counted
 from consilience.exceptions import InvalidInputError
+from consilience.files.disk import as_path
 from consilience.files.made import jsonable, rows_sha256, settings_of
 from consilience.inspect.evaluate import evaluate, score
 from consilience.inspect.report import report
@@ -29,7 +31,7 @@ from consilience.rows.targets import TargetRows
 from consilience.run import resolve_run
 from consilience.students import STUDENT
 from consilience.students.make import encodes, make_student, needs_encoding
-from consilience.students.student import encoder_of, read_soft_labels
+from consilience.students.student import encoder_of, foreign_errors, read_soft_labels
 from consilience.students.table import TableEncoder
 from consilience.students.trees import Boosting
 from consilience.teachers import Teacher
@@ -69,7 +71,14 @@ class FittedClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     def _by_blocks(self, X: Any, ask: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
         rows = as_rows(X)
-        return ask(rows.given) if rows.held else np.concatenate([ask(block.X) for block in rows.blocks()])
+        seen = getattr(self, "n_features_in_", None)
+        advice = "" if seen is None else f" It was fitted on rows of {counted(seen, 'column')}."
+        with foreign_errors("The classifier cannot predict X", advice):
+            if seen is not None and rows.kind == "array" and len(rows.shape) == 1:
+                raise InvalidInputError(
+                    f"X has shape {rows.shape}.{advice} Reshape your data: X.reshape(1, -1) is one row."
+                )
+            return ask(rows.given) if rows.held else np.concatenate([ask(block.X) for block in rows.blocks()])
 
 
 class Origin(NamedTuple):
@@ -131,7 +140,7 @@ class StudentClassifier(FittedClassifier):
         from consilience.students.saving import save_classifier
 
         self._check_fitted()
-        return save_classifier(self, Path(path), measured)
+        return save_classifier(self, as_path(path), measured)
 
     @abstractmethod
     def origin(self) -> Origin:

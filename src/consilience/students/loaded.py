@@ -16,6 +16,7 @@ from consilience._validation import check_choice, check_count, take_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
 from consilience.files.card import Card, find_card
+from consilience.files.disk import as_path
 from consilience.files.made import read_made
 from consilience.files.ngram_model import is_text_model
 from consilience.files.readers import column_titles, writing
@@ -150,9 +151,7 @@ def load(path: str | os.PathLike[str]) -> LoadedClassifier:
     >>> load(path).predict([[0.5], [2.5]]).tolist()
     ['low', 'high']
     """
-    if not isinstance(path, str | os.PathLike):
-        raise InvalidInputError("{argument} must be the name of a file.", argument="path", value=path)
-    found = LoadedClassifier(path)
+    found = LoadedClassifier(as_path(path))
     inside = found.teacher_.own_classes if isinstance(found.teacher_, Onnx) else None
     if inside is not None and inside != found.classes_.tolist():
         raise InvalidInputError(

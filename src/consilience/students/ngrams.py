@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from consilience._validation import as_random_state, check_count, check_fitted
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
+from consilience.files.disk import as_path
 from consilience.files.ngram_model import (
     MAX_LENGTH,
     Packed,
@@ -156,7 +157,7 @@ class Ngrams(ClassifierMixin, Student, NgramsOptions, BaseEstimator):
             A file name that ends in ``.npz``, in a folder that exists.
         """
         check_fitted(self, "model_")
-        return write_model(path, self.model_, description="", details={})
+        return write_model(as_path(path), self.model_, description="", details={})
 
     def check_options(self) -> None:
         """Raise if an option is wrong."""

@@ -18,7 +18,13 @@ from sklearn.utils.validation import has_fit_parameter
 
 from consilience._validation import as_random_state, check_distributions, check_fitted, take_rows
 from consilience._words import shorten, size_text
-from consilience.exceptions import ConsilienceError, CoverageWarning, InvalidInputError, warn
+from consilience.exceptions import (
+    ConsilienceError,
+    CoverageWarning,
+    InvalidInputError,
+    InvalidTypeError,
+    warn,
+)
 from consilience.files.export import sklearn_to_onnx
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.held_out import resample, thin
@@ -386,14 +392,16 @@ def fit_foreign(estimator: Any, X: Any, labels: NDArray[Any] | None = None, **op
 
 
 @contextmanager
-def foreign_errors() -> Iterator[None]:
-    """Turn the errors of a foreign classifier about bad rows into ours."""
+def foreign_errors(problem: str = "The student cannot learn from X", advice: str = "") -> Iterator[None]:
+    """Turn whatever a classifier of others raises about rows into an error of ours: '`problem`: what'."""
     try:
         yield
-    except ConsilienceError:
+    except (ConsilienceError, Warning):  # a warning may be an error, by the user's wish
         raise
-    except ValueError as error:
-        raise InvalidInputError(f"The student cannot learn from X: {' '.join(str(error).split())}") from error
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        kind = InvalidTypeError if isinstance(error, TypeError) else InvalidInputError
+        raise kind(f"{problem}: {lines[0][:300].rstrip('.:')}.{advice}") from error
 
 
 def learnt_columns(T: NDArray[Any]) -> Ints:
