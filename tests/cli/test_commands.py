@@ -41,6 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "wide.csv").write_text("1,2\n3," + "4" * 200_000 + "\n")
     (root / "nul.csv").write_bytes(b"1,2\n3,\x004\n")
     (root / "to_list.json").write_text('{"setosa": ["iris"]}')
+    (root / "first.csv").write_text("label\nvirginica\n" + '""\n' * 149)
     (root / "list.json").write_text('["setosa"]')
     X, y = load_iris(return_X_y=True)
     X, y = X.astype(np.float32), NAMES[y]
@@ -103,43 +104,21 @@ def test_test_rows_without_a_label_do_not_count_and_unknown_classes_are_errors(
     assert "whose rows count as errors" in (tmp_path / "u.html").read_text()
 
 
-def test_only_soft_labels_train_no_student(folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "q.npy"
+def test_only_soft_labels_train_no_student_and_known_labels_are_pinned(folder: Path, tmp_path: Path) -> None:
+    out, labels = tmp_path / "q.npy", folder / "first.csv"
     result = done(
         "unify", "-t", folder / "early.onnx", "-t", folder / "late_scores.npy", "--data", folder / "X.csv",
         "--classes", "late_scores=versicolor,virginica", "--soft-labels", out, "--method", "ce",
+        "--labels", labels,
     )  # fmt: skip
     assert "only soft labels were asked for" in result.stdout
     Q = np.load(out, allow_pickle=False)
     assert Q.shape == (150, 3)
     np.testing.assert_allclose(Q.sum(axis=1), 1)
+    assert Q[0].tolist() == [0, 0, 1]
     assert (NAMES[Q.argmax(axis=1)] == np.load(folder / "y.npy")).mean() > 0.8
     assert as_teacher(out).classes.tolist() == NAMES.tolist()  # by its card
     assert sorted(path.name for path in tmp_path.iterdir()) == ["q.card.json", "q.npy"]
-
-
-def test_the_remedy_that_a_late_solver_names_is_an_option(folder: Path, tmp_path: Path) -> None:
-    arguments = [
-        "unify", "-t", folder / "early.onnx", "-t", folder / "late.onnx", "--data", folder / "X.npy",
-        "--soft-labels", tmp_path / "q.npy", "--method", "mf-p", "--tol", "1e-5",
-    ]  # fmt: skip
-    late = run(*arguments, "--max-iter", "2")
-    assert "mf-p stopped at --max-iter 2 in 150 of 150 rows" in " ".join(late.output.split())
-    assert "stopped" not in run(*arguments, "--max-iter", "100000").output
-    assert "--max-iter 0 must be a whole number" in refused(*arguments, "--max-iter", "0")
-
-
-def test_known_labels_are_pinned(folder: Path, tmp_path: Path) -> None:
-    labels = tmp_path / "y.csv"
-    labels.write_text("label\nvirginica\n" + '""\n' * 149)
-    result = run(
-        "unify", "-t", folder / "early.onnx", "-t", folder / "late.onnx", "--data", folder / "X.npz",
-        "--labels", labels, "--soft-labels", tmp_path / "q.npy", "--json",
-    )  # fmt: skip
-    assert json.loads(result.stdout)["n_labels"] == 1
-    Q = np.load(tmp_path / "q.npy")
-    assert Q[0].tolist() == [0, 0, 1]
-    assert Q[1].argmax() == 0
 
 
 def test_aliases_join_classes(folder: Path, tmp_path: Path) -> None:
@@ -248,17 +227,6 @@ def test_bad_input_exits_2_with_one_sentence(
     before = sorted(folder.iterdir())
     assert expected in refused(*words.split())
     assert sorted(folder.iterdir()) == before
-
-
-def test_student_that_cannot_learn_is_one_sentence(folder: Path, tmp_path: Path) -> None:
-    X = np.load(folder / "X.npy")
-    X[3, 0] = np.nan
-    np.save(tmp_path / "X.npy", X)
-    np.savez(tmp_path / "known.npz", proba=np.full((150, 2), 0.5), classes=["a", "b"])
-    files = ("--data", tmp_path / "X.npy", "--out", tmp_path / "u.onnx")
-    assert "The student cannot learn from" in refused(
-        "unify", "-t", tmp_path / "known.npz", *files, "--student", "logistic"
-    )
 
 
 def test_warnings_of_the_library_only(folder: Path, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from consilience.exceptions import InvalidInputError
 
 pytest.importorskip("pycountry")
 from examples.language_identification.languages import (
-    ALIASES,
     CODES,
     OTHER_ALIASES,
     all_classes,
@@ -73,15 +72,6 @@ def test_every_macro_language_of_the_identifiers_is_looked_at() -> None:
     assert all(pycountry.languages.get(alpha_3=macro).scope == "M" for macro in MACROLANGUAGES)
     members = {member for listed in MACROLANGUAGES.values() for member in listed.split()}
     assert members <= {iso_name(code) for name in CODES for code in CODES[name]}
-
-
-def test_every_alias_brings_two_identifiers_together_or_mends_a_code() -> None:
-    known = {name: set(classes_of(name)) for name in CODES}
-    for name, table in ALIASES.items():
-        for code, language in table.items():
-            shared = any(language in classes for other, classes in known.items() if other != name)
-            assert shared or len(iso_name(code)) != 3, (name, code)
-            assert iso_name(code) != language
 
 
 @pytest.mark.parametrize(
