@@ -299,10 +299,10 @@ def test_a_terminal_that_lacks_a_letter_gets_it_written_out(
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     monkeypatch.setenv("PYTHONUTF8", "0")
     np.savez(tmp_path / "seas.npz", proba=np.full((4, 2), 0.5), classes=["Kattegat", "北海"])
-    good = command("inspect", "seas.npz", "--json", cwd=tmp_path)
+    good = command("inspect", "seas.npz", "--json", "--quiet", cwd=tmp_path)
     assert (good.returncode, good.stderr) == (0, "")
     assert r"\u5317\u6d77" in good.stdout
     assert json.loads(good.stdout)["classes"] == ["Kattegat", "北海"]
-    bad = command("inspect", "北海.npz", cwd=tmp_path)
+    bad = command("inspect", "北海.npz", "--quiet", cwd=tmp_path)
     assert (bad.returncode, bad.stdout) == (2, "")
     assert bad.stderr.startswith(r"Error: Teacher '\u5317\u6d77' cannot be used")

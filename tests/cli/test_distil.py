@@ -83,6 +83,7 @@ def test_a_student_is_trained_compared_and_written(
     assert view["accuracy"] == pytest.approx(right)
     assert view["accuracy"] > view["accuracy_labels_only"] > 0.7
     assert (view["n_rows"], view["n_labels"], view["n_classes"]) == (260, 60, 10)
+    assert "Distilled with 2 teachers" in (tmp_path / "student.card.json").read_text()
     shown = done("distil", *options).stdout
     assert all(words in shown for words in (f"{100 * right:.1f}% of {len(y)}", "dropped", "without teachers"))
 

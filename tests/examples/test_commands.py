@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -39,11 +38,8 @@ class Counted:
 
     def __init__(self, *languages: str) -> None:
         self.languages, self.asked = languages, 0
-        self.before: Callable[[list[str]], None] | None = None
 
     def __call__(self, texts: list[str]) -> list[list[tuple[str, float]] | None]:
-        if self.before is not None:
-            self.before(texts)
         self.asked += len(texts)
         return [self._answer(set(text.lower().rstrip(".").split())) for text in texts]
 
@@ -120,22 +116,6 @@ def test_another_method_asks_nobody_again_and_new_text_only_about_itself(
     Path("more.txt").write_text("Das ist ein ganz neuer Satz.\n", encoding="utf-8")
     assert run(*UNIFY, "--cache", "kept", "--transfer", "more.txt").exit_code == 0
     assert [one.asked for one in counted] == [count + 1 for count in asked]
-
-
-def test_a_run_that_is_stopped_goes_on(folder: Path, counted: list[Counted]) -> None:
-    north, south = counted
-
-    def stop(texts: list[str]) -> None:
-        raise KeyboardInterrupt
-
-    south.before = stop
-    result = run(*UNIFY)
-    assert result.exit_code == 130
-    assert "Stopped. What the identifiers said so far is kept in lid-scores" in result.stderr
-    assert north.asked > 0
-    asked, south.before = north.asked, None
-    assert run(*UNIFY).exit_code == 0
-    assert (north.asked, south.asked) == (asked, asked)
 
 
 @pytest.fixture(scope="module")

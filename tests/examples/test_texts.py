@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from examples.language_identification.texts import gather, level, read_text, share, write_text
+from examples.language_identification.texts import gather, level, share
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,14 +69,6 @@ def test_own_files_are_text_of_any_kind(tmp_path: Path) -> None:
         "kurz",
     ]
     assert [Path(source.name).name for source in found.sources] == ["a.txt", "b.tsv", "c.tsv.gz"]
-
-
-def test_what_is_written_is_read_again(tmp_path: Path, wheels: Path) -> None:
-    rows = collect(wheels).rows
-    for name in ("rows.txt", "rows.txt.gz"):
-        write_text(tmp_path / name, rows)
-        assert set(gather(transfer=[tmp_path / name], packages=()).rows) == set(rows)
-        assert [line for line in read_text(tmp_path / name) if line] == list(rows)
 
 
 def test_bad_files_are_named(tmp_path: Path) -> None:

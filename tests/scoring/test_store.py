@@ -13,14 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from consilience import ConsilienceWarning, InvalidInputError, Unifier
-from consilience.run import Run
+from consilience import ConsilienceWarning, InvalidInputError
 from consilience.scoring import store as shelves
 from consilience.scoring.store import ScoreStore, as_store
-from consilience.teachers import Function, Observed
+from consilience.teachers import Observed
 
 fsspec = pytest.importorskip("fsspec")
 from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402
@@ -119,19 +116,6 @@ class TestRows:
         monkeypatch.setattr(shelves, "INDEX_BYTES", 16 * 50)
         with pytest.warns(ConsilienceWarning, match="more rows of 'birds' than"):
             assert len(find(shelf(folder))) in (30, 40)
-
-    @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 30), st.booleans()), max_size=8))
-    @settings(max_examples=30, deadline=None)
-    def test_all_that_was_added_is_found(
-        self, tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[int, int, bool]]
-    ) -> None:
-        folder = tmp_path_factory.mktemp("cache")
-        writer, known = shelf(folder), set[int]()
-        for start, count, anew in parts:
-            writer = shelf(folder) if anew else writer
-            add(writer, slice(start, start + count))
-            known |= set(range(start, min(100, start + count)))
-        assert find(shelf(folder)) == sorted(known)
 
 
 class TestFiles:
@@ -434,19 +418,3 @@ def test_batches_for_a_bucket_are_sent_together(tmp_path: Path, monkeypatch: pyt
         writer.add(DIGESTS[[row]], Observed(LOGITS[[row]], None), embeddings=False)
     writer.flush()
     assert sum(name.endswith(".rows") for name in sent) <= 3
-
-
-def test_no_teacher_is_asked_twice(where: str) -> None:
-    rows = np.random.default_rng(0).normal(size=(60, 3))
-    asked: list[int] = []
-
-    def logits(X: Any) -> Any:
-        asked.append(len(X))
-        return X[:, :2] * 2
-
-    for _ in range(2):
-        teacher = Function(logits, ["a", "b"], "t", output="logits", fingerprint="v1")
-        fitted = Unifier([teacher], "logistic", method="sd", random_state=0, run=Run(cache=where)).fit(rows)
-    assert sum(asked) == 60
-    plain = Unifier([teacher], "logistic", method="sd", random_state=0).fit(rows)
-    np.testing.assert_array_equal(fitted.soft_labels_, plain.soft_labels_)
