@@ -77,22 +77,6 @@ def test_a_unified_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1.50" not in text
 
 
-def test_a_distilled_student(capsys: pytest.CaptureFixture[str]) -> None:
-    checks = [
-        {"name": "x", "weight": 10.0, "reliability": 1.0, "added": 3.5, "held_out": 8},
-        {"name": "y", "weight": 0.0, "reliability": 0.0, "added": None, "held_out": 8},
-        {"name": "z", "weight": 0.0, "reliability": None, "added": None, "held_out": None},
-    ]
-    teachers = [{"kind": "npy", "n_classes": 2, **check} for check in checks]
-    more = {"loss": "kd", "teacher_weight": "auto", "temperature": 3.0, "accuracy_labels_only": 0.25}
-    text = printed(tables.distilled(UNIFIED | more | {"teachers": teachers}), capsys)
-    assert "x npy 2 10.00 1.00 3.5 nats over 8 held-out rows" in text
-    assert "y npy 2 dropped 0.00" in text
-    assert "z npy 2 0.00 -" in text
-    assert "method kd, teacher weight auto, temperature 3" in text
-    assert "without teachers 25.0% of 4 test rows" in text
-
-
 def test_a_cell_without_a_value_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"name": "a", "share": 0.5}, {"name": "[b]\x1b", "share": None}]
     console.console().print(console.table({"name": "{name}", ">share": "{share:.1%}"}, rows, bold=rows[:1]))

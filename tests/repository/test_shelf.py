@@ -215,17 +215,6 @@ def test_a_store_that_loses_what_was_sent_is_noticed(
 
 
 @pytest.mark.parametrize("url", ["memory"], indirect=True)
-def test_copies_go_to_the_cache_of_the_user(
-    bucket: Repository, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    path = Repository(url).path("low")
-    assert path.is_relative_to(tmp_path / "user" / "consilience" / "models")
-    shutil.rmtree(tmp_path / "user")
-    assert Repository(url).path("low").is_file()
-
-
-@pytest.mark.parametrize("url", ["memory"], indirect=True)
 def test_a_model_folder_is_kept(opened: Open, url: str, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     from tests.teachers.model_folders import text_folder
