@@ -83,11 +83,17 @@ def test_a_cell_without_a_value_is_empty(capsys: pytest.CaptureFixture[str]) -> 
     assert " ".join(capsys.readouterr().out.split()).endswith("a 50.0% [b]\\x1b")
 
 
-def test_a_pipe_is_wide_and_a_terminal_keeps_its_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    assert console.console().width == console.WIDTH
-    monkeypatch.setenv("COLUMNS", "200")
-    assert console.console().width == 200
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "60")
-    assert console.console().width == 60
+@pytest.mark.parametrize(
+    ("environment", "width"),
+    [
+        ({"COLUMNS": "60"}, console.WIDTH),
+        ({"COLUMNS": "200"}, 200),
+        ({"COLUMNS": "60", "FORCE_COLOR": "1"}, 60),
+    ],
+)
+def test_a_pipe_is_wide_and_a_terminal_keeps_its_width(
+    environment: dict[str, str], width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert console.console().width == width

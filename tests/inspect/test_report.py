@@ -219,16 +219,14 @@ def test_suggested_aliases_are_those_of_suggest_aliases() -> None:
         as_teacher(lambda A, V=V: 3 * A @ V, names, name, output="logits")
         for V, name, names in zip(noisy, ("english", "french"), (one, other), strict=True)
     ]
-    found = suggest_aliases(teachers, X)
-    assert found.same_class
+    found = suggest_aliases(teachers, X).same_class
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         unified = Unifier(teachers, "logistic", random_state=0).fit(X)
     page = model_page(unified, X)
     shown = records(blocks_of(page, "table")["Names that are likely one class"])
-    assert [(row["alias"], row["is likely"]) for row in shown] == [
-        (pair.alias, pair.name) for pair in found.same_class
-    ]
+    names = [(row["alias"], row["is likely"]) for row in shown]
+    assert names == [(pair.alias, pair.name) for pair in found] != []
 
 
 def test_groups_without_a_shared_class_are_told_first() -> None:

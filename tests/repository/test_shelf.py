@@ -191,18 +191,6 @@ def test_a_bucket_and_a_folder_can_be_copied_to_each_other(
         assert list(other) == ["high", "middle"]
 
 
-def test_other_places_are_refused(opened: Open, url: str, tmp_path: Path) -> None:
-    put(url, "other.txt", b"x")
-    others = {
-        url: "holds other files and is no repository",
-        f"{url}/other.txt": "is a file",
-        "sftp://someone:secret@host/models": "password",
-    }
-    for where, says in others.items():
-        with pytest.raises(InvalidInputError, match=says):
-            Repository(where)
-
-
 @behind_url
 def test_a_store_that_loses_what_was_sent_is_noticed(
     opened: Open, onnx_file: Path, url: str, monkeypatch: pytest.MonkeyPatch

@@ -50,13 +50,6 @@ def test_columns(cells: tuple[str, ...], expected: list[Any], tmp_path: Path) ->
     pandas.testing.assert_series_equal(read_column(cells), column, check_names=False)
 
 
-def test_a_header_names_the_columns(tmp_path: Path) -> None:
-    frame = read_cells(tmp_path, [["b", "a"], ["1", "2"], ["3", ""]])
-    assert list(frame.columns) == ["b", "a"]
-    assert frame["b"].tolist() == [1, 3]
-    assert np.isnan(frame["a"][1])
-
-
 def test_without_a_header_columns_are_numbered(tmp_path: Path) -> None:
     frame = read_cells(tmp_path, [["1", "2"], ["3", "red"]])
     assert list(frame.columns) == [0, 1]
