@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
 from tests.cli.running import done, refused, view_of
 
 from consilience import clustering_accuracy
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(irises: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("files")
-    X, y = load_iris(return_X_y=True)
-    np.save(root / "X.npy", X)
-    np.save(root / "y.npy", np.array(["setosa", "versicolor", "virginica"])[y])
+    shutil.copytree(irises, root, dirs_exist_ok=True)
     some = np.full(150, np.nan)
     some[[0, 60, 120]] = [2.0, 0.0, 1.0]  # not the order of the classes
     np.save(root / "some.npy", some)
     (root / "some.csv").write_text("label\n2\n" + '""\n' * 59 + "0\n" + '""\n' * 59 + "1\n" + '""\n' * 29)
     names = "label\nsetosa\n" + '""\n' * 59 + "virginica\n" + '""\n' * 89
     (root / "names.csv").write_text(names)
+    X = np.load(root / "X.npy")
     X[7, 1] = np.nan
     np.save(root / "gap.npy", X)
     return root

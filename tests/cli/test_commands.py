@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
-from sklearn.linear_model import LogisticRegression
+from tests.cli.running import done, refused, run, view_of
 
-skl2onnx = pytest.importorskip("skl2onnx")
-
-
-from tests.cli.running import done, refused, run, view_of  # noqa: E402
-
-from consilience import as_teacher  # noqa: E402
+from consilience import as_teacher
 
 NAMES = np.array(["setosa", "versicolor", "virginica"])
 
@@ -35,24 +30,17 @@ def command(*arguments: object, cwd: Path | None = None):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two ONNX teachers of two irises each, scores of the second, and unlabelled rows."""
+def folder(irises: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two ONNX teachers of two irises each, scores of the second, unlabelled rows, and what is wrong."""
     root = tmp_path_factory.mktemp("files")
     (root / "wide.csv").write_text("1,2\n3," + "4" * 200_000 + "\n")
     (root / "nul.csv").write_bytes(b"1,2\n3,\x004\n")
     (root / "to_list.json").write_text('{"setosa": ["iris"]}')
     (root / "first.csv").write_text("label\nvirginica\n" + '""\n' * 149)
     (root / "list.json").write_text('["setosa"]')
-    X, y = load_iris(return_X_y=True)
-    X, y = X.astype(np.float32), NAMES[y]
-    for stem, missing in (("early", "virginica"), ("late", "setosa")):
-        model = LogisticRegression(max_iter=1000).fit(X[y != missing], y[y != missing])
-        (root / f"{stem}.onnx").write_bytes(skl2onnx.to_onnx(model, X[:1]).SerializeToString())
-        np.save(root / f"{stem}_scores.npy", model.predict_proba(X))
-    np.save(root / "X.npy", X)
-    np.savez(root / "X.npz", X=X, other=y)
-    np.savetxt(root / "X.csv", X, delimiter=",", header="a,b,c,d", comments="")
-    np.save(root / "y.npy", y)
+    shutil.copytree(irises, root, dirs_exist_ok=True)
+    np.save(root / "late_scores.npy", np.load(root / "late.npz")["proba"])
+    np.savetxt(root / "X.csv", np.load(root / "X.npy"), delimiter=",", header="a,b,c,d", comments="")
     np.savez(root / "stars.npz", proba=np.full((150, 2), 0.5), classes=np.array(["dwarf", "giant"]))
     np.save(root / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
     (root / "broken.npy").write_bytes(b"nothing of the kind")

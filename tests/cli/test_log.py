@@ -200,13 +200,8 @@ app(["work", *sys.argv[1:]], prog_name="test")
 def test_a_keyboard_interrupt_ends_with_130_and_no_traceback(options: tuple[str, ...]) -> None:
     # where the tests run in the background SIGINT is ignored, and a child would inherit that
     start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    child = subprocess.Popen(
-        [sys.executable, "-c", start + SLEEPING, *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    child = subprocess.Popen([sys.executable, "-c", start + SLEEPING, *options], **pipes)
     assert child.stdout.readline() == "ready\n"
     child.send_signal(signal.SIGINT)
     _, written = child.communicate(timeout=30)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("skl2onnx")
 pytest.importorskip("onnxruntime")
 
-from sklearn.linear_model import LogisticRegression
 from tests.cli import running
-
-from consilience.files.export import finish, sklearn_to_onnx, write_model
 
 
 def run(*words: Any) -> Any:
@@ -28,15 +25,9 @@ def shown(*words: Any) -> Any:
 @pytest.fixture
 def folder(irises: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository of two models of irises, and rows, in the present folder."""
-    X, y = np.load(irises / "X.npy"), np.load(irises / "y.npy")
+    shutil.copytree(irises, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    np.save("X.npy", X)
-    np.save("y.npy", y)
-    for stem, missing in (("early", "virginica"), ("late", "setosa")):
-        model = LogisticRegression(max_iter=200).fit(X[y != missing], y[y != missing])
-        graph = sklearn_to_onnx(model, X)
-        about: dict[str, Any] = {"classes": model.classes_, "columns": [0, 1], "temperature": 1.0}
-        write_model(finish(graph, **about, scores="probabilities", metadata={}), f"{stem}.onnx")
+    for stem in ("early", "late"):
         shown("add", "models", f"{stem}.onnx", "--task", "irises", "--metric", "accuracy=0.9")
     return tmp_path
 

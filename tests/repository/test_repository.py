@@ -137,17 +137,17 @@ def test_links_are_refused(repository: Repository, tmp_path: Path) -> None:
 
 def test_thousands_of_cards_list_in_no_time(repository: Repository) -> None:
     text = (repository.folder / "low" / "low.card.json").read_text()
-    for i in range(1_000):
+    for i in range(3_000):
         (repository.folder / f"low {i}").mkdir()
         (repository.folder / f"low {i}" / f"low {i}.card.json").write_text(
             text.replace('"low"', f'"low {i}"')
         )
     start = time.process_time()  # the machine may be busy with other tests
-    assert len(repository.list()) == 1_003
+    assert len(repository.list()) == 3_003
     listed = time.process_time()
     repository.show("Low 77")
     assert time.process_time() - listed < 0.05  # one card, not all
-    assert listed - start < 0.2  # measured: see docs/repository.md
+    assert listed - start < 0.6  # measured: see docs/repository.md
 
 
 BAD = {
