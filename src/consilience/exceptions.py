@@ -25,7 +25,6 @@ and the command line can say ``--batch-size 0`` where Python says ``batch_size=0
 from __future__ import annotations
 
 import copy
-import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -40,7 +39,7 @@ Spelling = Callable[[str, str | None], str]
 """How to write an argument: from its name and its value (None: without one) to text."""
 _LONGEST = 200  # characters of a text of others in a message
 _LONGEST_MESSAGE = 2000
-_SLOT = re.compile(r"\{(row|remedy|argument)\}")
+_SLOTS = ("row", "remedy", "argument")
 
 
 def visible(text: str) -> str:
@@ -64,7 +63,9 @@ def safe_text(text: str, most: int = _LONGEST) -> str:
     """
     text = visible(text)
     text = text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
-    return _SLOT.sub(r"\\x7b\1}", text)
+    for slot in _SLOTS:
+        text = text.replace(f"{{{slot}}}", f"\\x7b{slot}}}")
+    return text
 
 
 def shown(value: object) -> str:
@@ -150,12 +151,12 @@ class _Worded:
             "remedy": self.remedy and spell(*self.remedy),
             "argument": self.argument and spell(self.argument, self.value),
         }
-        # in one pass: what fills a slot has none
-        text = _SLOT.sub(lambda slot: slot[0] if slots[slot[1]] is None else str(slots[slot[1]]), message)
-        if len(text) > _LONGEST_MESSAGE:  # the remedy is at its end
+        for slot in _SLOTS:
+            message = message if slots[slot] is None else message.replace(f"{{{slot}}}", str(slots[slot]))
+        if len(message) > _LONGEST_MESSAGE:  # the remedy is at its end
             half = _LONGEST_MESSAGE // 2
-            text = f"{text[:half]} ... {text[-half:]}"
-        return "\n".join(map(visible, text.split("\n")))
+            message = f"{message[:half]} ... {message[-half:]}"
+        return "\n".join(map(visible, message.split("\n")))
 
 
 class ConsilienceError(Exception):
