@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks.papers import cluster, distil
+from benchmarks.papers import cluster
 from benchmarks.papers.sources import load
 
 
@@ -45,14 +45,3 @@ def test_clusters_by_the_papers_protocol_are_trials_of_their_own(
     page = cluster.render([ours, plain])
     assert "### Clusters, the paper's protocol, digits" in page
     assert "### Clusters, digits" in page
-
-
-@pytest.mark.nightly
-def test_the_default_windows_run_and_are_rendered_without_published_figures(tmp_path: Path) -> None:
-    distil.main(["nmi", "cost", "--trials", "1", "--results", str(tmp_path)])
-    trials = read(tmp_path, "distil.jsonl")
-    assert [trial["experiment"] for trial in trials] == ["nmi"] * 6 + ["cost"]
-    page = distil.render(trials, {"windows": {}})
-    assert "### NMI of centres with superclasses (Table 9), generated" in page
-    assert "### Cost matrices (Table 8, g = 60%), generated" in page
-    assert "published:" not in page
