@@ -1,7 +1,5 @@
 """CollisionClassifier: hard and soft labels, noise, linear models and networks, and what is refused."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

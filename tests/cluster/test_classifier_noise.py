@@ -1,7 +1,5 @@
 """CollisionClassifier(noise="auto"): the estimate, what is chosen with it, and what it gains."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """CollisionClustering as a user meets it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime

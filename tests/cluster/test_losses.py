@@ -1,7 +1,5 @@
 """The losses that clustering is compared with: optima against scipy, gradients against differences."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, linear_sum_assignment, minimize

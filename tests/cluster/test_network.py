@@ -1,7 +1,5 @@
 """CollisionClustering with a network."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 
@@ -13,12 +11,18 @@ torch = pytest.importorskip("torch")
 from sklearn.datasets import load_digits, make_blobs  # noqa: E402
 from torch import nn  # noqa: E402
 
-from consilience import CollisionClustering, ConvergenceWarning, Run, clustering_accuracy, students  # noqa: E402
+from consilience import (  # noqa: E402
+    CollisionClustering,
+    ConvergenceWarning,
+    InvalidInputError,
+    Run,
+    clustering_accuracy,
+    students,
+)
 from consilience.cluster import Linear, Network, Own  # noqa: E402
 from consilience.cluster.losses import Problem, clustering_loss  # noqa: E402
 from consilience.cluster.network import BatchLoss, RoundLoss, warm_up_epochs  # noqa: E402
 from consilience.cluster.options import LOSSES  # noqa: E402
-from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.kernels.neighbours import nearest_neighbours  # noqa: E402
 
 # networks that train for an epoch or two need not find every cluster

@@ -1,11 +1,10 @@
 """The round loop: what it gives the loss, when it stops, what it records; and the linear model's steps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import softmax
 
+from consilience import Run
 from consilience.cluster import rounds
 from consilience.cluster.losses import Problem, clustering_loss
 from consilience.cluster.options import MI, Own
@@ -21,7 +20,6 @@ from consilience.cluster.rounds import (
 from consilience.cluster.starts import promising_clusters, weights_from_centres
 from consilience.kernels.collision.entropy import mutual_information
 from consilience.kernels.neighbours import mean_of_neighbours, near_rows, nearest_neighbours
-from consilience.run import Run
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(12, 3))

@@ -1,7 +1,5 @@
 """collision_pseudo_labels at its boundary: what goes in, what comes out, and the cases at the edges."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

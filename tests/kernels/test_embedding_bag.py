@@ -1,7 +1,5 @@
 """Embeddings of n-grams: their gradient and steps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

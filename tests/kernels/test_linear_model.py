@@ -1,7 +1,5 @@
 """Linear softmax models: any loss, and softmax regression against scikit-learn."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Neighbours found, and diffusion maps of their graph."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.linalg import eigh

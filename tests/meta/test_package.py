@@ -1,7 +1,5 @@
 """What the package promises as a whole: names, lazy imports, import time, documents that tell the truth."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import subprocess

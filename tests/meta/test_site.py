@@ -1,7 +1,5 @@
 """The site: its reference has every public name, its inventories are true, its checks find what is wrong."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Losses on soft labels in torch: parity with numpy, exactness, weights, transition, reductions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The Sinkhorn loss: gradients, abstentions, what is saved."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,19 +1,13 @@
 """Conjugate gradients against dense algebra, and label spaces of many teachers against elimination."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from consilience import LabelSpace, estimate_soft_labels
 from consilience.kernels.unify import cross_entropy, factorisation
 from consilience.kernels.unify.cross_entropy import ce_logits
 from consilience.kernels.unify.linear_systems import conjugate_gradients, elimination_cost, fill_in
 from consilience.kernels.unify.packed import Layout, make_layout
-from consilience.labels import LabelSpace
-from consilience.soft_labels.estimate import estimate_soft_labels
-
-Floats = NDArray[np.float64]
 
 
 def layout_of(lists: list[list[int]]) -> Layout:
@@ -26,7 +20,7 @@ def space_of(layout: Layout) -> LabelSpace:
     return LabelSpace(lists, disconnected="ignore")
 
 
-def many_teachers(n_teachers: int, n_classes: int, rows: int, silent: float) -> tuple[Layout, Floats]:
+def many_teachers(n_teachers: int, n_classes: int, rows: int, silent: float) -> tuple[Layout, np.ndarray]:
     """Draw teachers of 20 classes whose logits are common ones plus noise; some abstain, each row its own."""
     rng = np.random.default_rng(0)
     layout = layout_of([rng.choice(n_classes, 20, replace=False).tolist() for _ in range(n_teachers)])
@@ -36,7 +30,7 @@ def many_teachers(n_teachers: int, n_classes: int, rows: int, silent: float) -> 
     return layout, np.where(abstains[:, layout.block_of], np.nan, Z)
 
 
-def system(seed: int) -> tuple[Layout, Floats, Floats, Floats]:
+def system(seed: int) -> tuple[Layout, np.ndarray, np.ndarray, np.ndarray]:
     """Return a layout, weights t and w of two lanes, and their dense matrices."""
     rng = np.random.default_rng(seed)
     layout = layout_of([[0, 1, 2], [2, 3], [3, 4, 5, 0], [6, 7], [7, 8, 6]])

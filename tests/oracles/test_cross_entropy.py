@@ -1,30 +1,26 @@
 """ce against scipy's minimisers on eq. (9) as the paper prints it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
+from consilience import LabelSpace
 from consilience.kernels.unify import cross_entropy, factorisation
 from consilience.kernels.unify.cross_entropy import ce_logits, ce_objective
 from consilience.kernels.unify.packed import make_layout
-from consilience.labels import LabelSpace
 
-Floats = NDArray[np.float64]
-Case = tuple[list[list[int]], Floats]
+Case = tuple[list[list[int]], np.ndarray]
 
 
 def random_lists(rng: np.random.Generator, n_classes: int, sizes: list[int]) -> list[list[int]]:
     return [sorted(rng.choice(n_classes, size, replace=False).tolist()) for size in sizes]
 
 
-def logits_for(lists: list[list[int]], rng: np.random.Generator, rows: int, scale: float) -> Floats:
+def logits_for(lists: list[list[int]], rng: np.random.Generator, rows: int, scale: float) -> np.ndarray:
     return scale * rng.normal(size=(rows, sum(map(len, lists))))
 
 
@@ -90,13 +86,15 @@ CASES: dict[Callable[[np.random.Generator], Case], int] = {
 }  # fmt: skip
 
 
-def active_blocks(z: Floats, lists: list[list[int]], temperature: float) -> list[tuple[list[int], Floats]]:
+def active_blocks(
+    z: np.ndarray, lists: list[list[int]], temperature: float
+) -> list[tuple[list[int], np.ndarray]]:
     borders = np.cumsum([0] + [len(values) for values in lists])
     blocks = [(values, z[borders[i] : borders[i + 1]]) for i, values in enumerate(lists)]
     return [(values, softmax(block / temperature)) for values, block in blocks if not np.isnan(block).any()]
 
 
-def objective(u: Floats, blocks: list[tuple[list[int], Floats]]) -> tuple[float, Floats]:
+def objective(u: np.ndarray, blocks: list[tuple[list[int], np.ndarray]]) -> tuple[float, np.ndarray]:
     """Return J of eq. (9) and its gradient, term by term."""
     value, gradient = 0.0, np.zeros_like(u)
     for values, p in blocks:
@@ -105,7 +103,7 @@ def objective(u: Floats, blocks: list[tuple[list[int], Floats]]) -> tuple[float,
     return value, gradient
 
 
-def hessian(u: Floats, blocks: list[tuple[list[int], Floats]]) -> Floats:
+def hessian(u: np.ndarray, blocks: list[tuple[list[int], np.ndarray]]) -> np.ndarray:
     H = np.zeros((len(u), len(u)))
     for values, _ in blocks:
         q = softmax(u[values])
@@ -113,7 +111,7 @@ def hessian(u: Floats, blocks: list[tuple[list[int], Floats]]) -> Floats:
     return H
 
 
-def scipy_minimum(blocks: list[tuple[list[int], Floats]], n_classes: int) -> float:
+def scipy_minimum(blocks: list[tuple[list[int], np.ndarray]], n_classes: int) -> float:
     """Return the lowest J that three minimisers reach."""
     start = np.zeros(n_classes)
     tight = {

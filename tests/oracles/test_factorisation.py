@@ -1,19 +1,14 @@
 """mf-lf against dense least squares; mf-p and mf-lv against Algorithms 1 and 2 written out as printed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import softmax
 
+from consilience import LabelSpace
 from consilience.kernels.unify import factorisation
 from consilience.kernels.unify.factorisation import mf_lf_logits, mf_lv_logits, mf_p_probabilities
 from consilience.kernels.unify.packed import Layout, make_layout
-from consilience.labels import LabelSpace
-
-Floats = NDArray[np.float64]
 
 SPACES = {
     "connected": [[0, 1, 2], [1, 2, 3], [3, 4, 0, 5], [5, 2]],
@@ -29,12 +24,12 @@ def layout_of(lists: list[list[int]]) -> tuple[LabelSpace, Layout]:
     return space, make_layout(space.columns, space.offsets, space.n_classes)
 
 
-def with_abstentions(Z: Floats, layout: Layout, rng: np.random.Generator) -> Floats:
+def with_abstentions(Z: np.ndarray, layout: Layout, rng: np.random.Generator) -> np.ndarray:
     silent = rng.random((len(Z), len(layout.offsets) - 1)) < 0.3
     return np.where(silent[:, layout.block_of], np.nan, Z)
 
 
-def design_matrix(space: LabelSpace, layout: Layout, used: NDArray[np.bool_]) -> Floats:
+def design_matrix(space: LabelSpace, layout: Layout, used: np.ndarray) -> np.ndarray:
     """Return the matrix that takes (u, c) to the logits of the active teachers."""
     m, L = space.n_columns, space.n_classes
     matrix = np.zeros((m, L + space.n_teachers))
@@ -77,7 +72,7 @@ def test_mf_lf_minimises_eq_17() -> None:
     space, layout = layout_of(SPACES["connected"])
     Z = 2.0 * rng.normal(size=(3, space.n_columns))
 
-    def objective(u: Floats, z: Floats) -> float:
+    def objective(u: np.ndarray, z: np.ndarray) -> float:
         total = 0.0
         for i in range(space.n_teachers):
             residual = z[space.block(i)] - u[space.columns[space.block(i)]]
@@ -91,11 +86,13 @@ def test_mf_lf_minimises_eq_17() -> None:
         np.testing.assert_allclose(u - u.mean(), found.x - found.x.mean(), atol=1e-5)
 
 
-def rmse(new: Floats, old: Floats) -> float:
+def rmse(new: np.ndarray, old: np.ndarray) -> float:
     return float(np.sqrt(np.mean((new - old) ** 2)))
 
 
-def algorithm_1(P: Floats, M: NDArray[np.bool_], tol: float, max_iter: int) -> tuple[Floats, Floats, int]:
+def algorithm_1(
+    P: np.ndarray, M: np.ndarray, tol: float, max_iter: int
+) -> tuple[np.ndarray, np.ndarray, int]:
     L, N = P.shape
     u, v = np.zeros(L), np.ones(N)
     for iteration in range(1, max_iter + 1):
@@ -115,8 +112,8 @@ def algorithm_1(P: Floats, M: NDArray[np.bool_], tol: float, max_iter: int) -> t
 
 
 def algorithm_2(
-    Z: Floats, M: NDArray[np.bool_], lam: float, tol: float, max_iter: int
-) -> tuple[Floats, Floats, int]:
+    Z: np.ndarray, M: np.ndarray, lam: float, tol: float, max_iter: int
+) -> tuple[np.ndarray, np.ndarray, int]:
     L, N = Z.shape
     c = np.array([np.mean([Z[j, i] for j in range(L) if M[j, i]]) for i in range(N)])
     u, v = np.zeros(L), np.ones(N)
@@ -136,8 +133,8 @@ def algorithm_2(
 
 
 def active_part(
-    space: LabelSpace, z: Floats, temperature: float
-) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    space: LabelSpace, z: np.ndarray, temperature: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return dense logits and mask without the silent teachers, and which classes and teachers these are."""
     active = np.array([not np.isnan(z[space.block(i)]).any() for i in range(space.n_teachers)])
     dense = np.zeros((space.n_classes, space.n_teachers))

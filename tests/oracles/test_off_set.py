@@ -1,33 +1,28 @@
 """Off-set weighting against what it is defined by: weighted ce, solved by scipy and weighted anew."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
-from consilience import methods
+from consilience import LabelSpace, estimate_soft_labels, methods
 from consilience.kernels.compiled import kernel
 from consilience.kernels.elementary import FUSE
 from consilience.kernels.unify.off_set import stationary
-from consilience.labels import LabelSpace
-from consilience.soft_labels.estimate import estimate_soft_labels
-
-Floats = NDArray[np.float64]
 
 
 def random_lists(rng: np.random.Generator, n_classes: int, sizes: list[int]) -> list[list[int]]:
     return [sorted(rng.choice(n_classes, size, replace=False).tolist()) for size in sizes]
 
 
-def weighted_ce(start: Floats, weights: Floats, blocks: list[tuple[list[int], Floats]]) -> Floats:
+def weighted_ce(
+    start: np.ndarray, weights: np.ndarray, blocks: list[tuple[list[int], np.ndarray]]
+) -> np.ndarray:
     """Minimise eq. (9) with a weight per teacher."""
 
-    def objective(u: Floats) -> tuple[float, Floats]:
+    def objective(u: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = 0.0, np.zeros_like(u)
         for w, (values, p) in zip(weights, blocks, strict=True):
             value -= w * float(p @ (u[values] - logsumexp(u[values])))

@@ -1,18 +1,12 @@
 """Ranks against scipy's `rankdata`, and their least squares against a dense pseudo-inverse."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 from scipy.stats import rankdata
 
+from consilience import LabelSpace, estimate_soft_labels
 from consilience.kernels.unify.ranks import RankTable, log_odds, rank_scores
-from consilience.labels import LabelSpace
-from consilience.soft_labels.estimate import estimate_soft_labels
-
-Floats = NDArray[np.float64]
 
 LISTS = {
     "connected": [["a", "b", "c"], ["c", "d"], ["d", "a", "e"]],
@@ -21,13 +15,13 @@ LISTS = {
 }
 
 
-def make(name: str, rows: int, seed: int) -> tuple[LabelSpace, Floats]:
+def make(name: str, rows: int, seed: int) -> tuple[LabelSpace, np.ndarray]:
     space = LabelSpace(LISTS[name], disconnected="ignore")
     logits = 3.0 * np.random.default_rng(seed).normal(size=(rows, space.n_columns))
     return space, logits.round(1)  # rounding makes ties
 
 
-def plain_scores(space: LabelSpace, logits: Floats) -> Floats:
+def plain_scores(space: LabelSpace, logits: np.ndarray) -> np.ndarray:
     z = np.empty(logits.shape)
     for i in range(space.n_teachers):
         own = logits[:, space.block(i)]
@@ -42,7 +36,7 @@ def plain_scores(space: LabelSpace, logits: Floats) -> Floats:
     return z
 
 
-def plain_soft_labels(space: LabelSpace, z: Floats) -> Floats:
+def plain_soft_labels(space: LabelSpace, z: np.ndarray) -> np.ndarray:
     """Minimise the sum of (u + c - z)^2 for each row, with the smallest c: eliminate u, then pinv."""
     of_class = np.eye(space.n_classes)[space.columns]
     of_teacher = np.eye(space.n_teachers)[np.repeat(np.arange(space.n_teachers), np.diff(space.offsets))]

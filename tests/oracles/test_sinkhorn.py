@@ -1,13 +1,11 @@
 """The Sinkhorn distance against POT's solver in log domain and against the linear programme."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 ot = pytest.importorskip("ot")
 
-from consilience.transport.distance import sinkhorn  # noqa: E402
+from consilience import sinkhorn  # noqa: E402
 
 
 def problem(n=4, m=7, k=5, seed=0):

@@ -1,17 +1,15 @@
 """Each backprop loss agrees with its estimate-first solver, in value and in where its gradient is zero."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from consilience import LabelSpace
 from consilience.kernels.unify.cross_entropy import ce_logits, ce_objective
 from consilience.kernels.unify.factorisation import mf_lf_logits, mf_lv_logits, mf_p_probabilities
 from consilience.kernels.unify.packed import block_softmax, make_layout
-from consilience.labels import LabelSpace
 from consilience.nn import BACKPROP_LOSSES
 
 T = 2.5

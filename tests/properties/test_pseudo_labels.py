@@ -1,7 +1,5 @@
 """What must hold for pseudo-labels, whatever the predictions."""
 
-from __future__ import annotations
-
 import warnings
 from typing import NamedTuple
 
@@ -9,23 +7,19 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from numpy.typing import NDArray
 from scipy.special import softmax
 
-from consilience.collision.pseudo_labels import collision_pseudo_labels
-from consilience.exceptions import ConvergenceWarning
+from consilience import ConvergenceWarning, collision_pseudo_labels
 from consilience.kernels.collision.first_order import expectation_maximisation, total_loss
 from consilience.kernels.collision.interior_point import interior_point
-
-Floats = NDArray[np.float64]
 
 bounded = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
 
 class Case(NamedTuple):
-    sigma: Floats
+    sigma: np.ndarray
     lam: float
-    u: Floats
+    u: np.ndarray
     seed: int
 
 

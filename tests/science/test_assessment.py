@@ -5,8 +5,6 @@ as teachers, students of eight rows per class trained with the loss (11) and eac
 those by which the metric was chosen.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The other protocols of SCTD, Sec. 6.2, on the digits and small: they compute what they say."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from importlib import import_module

@@ -1,7 +1,5 @@
 """What the paper claims of clustering, on handwritten digits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.cluster import KMeans

@@ -1,7 +1,5 @@
 """What the default of `Unifier` gains over the paper's methods on digits; docs/how/default.md has more."""
 
-from __future__ import annotations
-
 import warnings
 from itertools import product
 

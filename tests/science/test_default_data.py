@@ -1,7 +1,5 @@
 """Experiments on data that need no file: the generated classes, and the options of the clustering tables."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

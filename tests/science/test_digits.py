@@ -4,8 +4,6 @@ Ten trials of the random-classes protocol with the sizes of LSUN in Table 1. The
 a wider set than the classes of most trials. The logistic student starts from the same weights every time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -6,8 +6,6 @@ student that has five labels of each digit. The student with labels only and the
 network, rows, epochs and first weights. Seeds from 100 on were used to choose the defaults, these were not.
 """
 
-from __future__ import annotations
-
 import warnings
 from typing import Any, NamedTuple
 

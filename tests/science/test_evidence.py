@@ -1,7 +1,5 @@
 """Verdicts on the papers' claims follow from the result files, by the rules that the pages state."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ Half of the labels are drawn anew; every loss is trained on eta * u + (1 - eta) 
 network is large enough to fit the noise and is trained until it does: that is where the losses part.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

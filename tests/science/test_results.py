@@ -1,7 +1,5 @@
 """Where runs write: a user's folder, or with --record the repository's own files."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The benchmark of many rows runs, its runs survive kills, and its tables say what the records hold."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,12 +1,10 @@
 """The paper's protocol: who knows which classes and sees which rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from benchmarks.papers.trials import SIZES, Trial, random_classes
 
-from consilience.exceptions import InvalidInputError
+from consilience import InvalidInputError
 
 LABELS = np.repeat(np.arange(60), 700)
 

@@ -1,17 +1,12 @@
-from __future__ import annotations
-
 import warnings
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 import consilience.soft_labels.estimate
-from consilience import methods
-from consilience.exceptions import ConvergenceWarning, InvalidInputError
-from consilience.labels import LabelSpace
+from consilience import ConvergenceWarning, InvalidInputError, LabelSpace, methods
 from consilience.methods import METHODS
 from consilience.soft_labels.estimate import LARGEST_LOGIT, balance_weights, estimate_soft_labels
 
@@ -23,7 +18,7 @@ def space() -> LabelSpace:
     return LabelSpace([["a", "b", "c"], ["c", "d"], ["d", "a"]], names=["x", "y", "z"])
 
 
-def logits(rows: int, columns: int = 7) -> NDArray[np.float64]:
+def logits(rows: int, columns: int = 7) -> np.ndarray:
     return 2.0 * np.random.default_rng(0).normal(size=(rows, columns))
 
 

@@ -1,23 +1,16 @@
 """The default: ranks, mf-lf and ce pooled by how well they predict each teacher from the others."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.optimize import approx_fprime
 from scipy.special import softmax
 
-from consilience import Unifier, as_teacher, methods
-from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience import ConvergenceWarning, InvalidInputError, LabelSpace, Unifier, as_teacher, methods
 from consilience.kernels.unify.packed import make_layout
 from consilience.kernels.unify.ranks import rank_scores
-from consilience.labels import LabelSpace
 from consilience.methods import CE, Auto
 from consilience.soft_labels import pool as pooling
 from consilience.soft_labels.estimate import SoftLabelSolver, estimate_soft_labels
-
-Floats = NDArray[np.float64]
 
 SETS = [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 0, 1], [1, 3, 5, 0]]
 DISJOINT = [[0, 1, 2], [3, 4, 5]]
@@ -31,7 +24,7 @@ def crowd(
     scales: tuple[float, ...] = (1.0,),
     shift: float = 0.0,
     rows: int = 600,
-) -> tuple[LabelSpace, Floats, NDArray[np.intp]]:
+) -> tuple[LabelSpace, np.ndarray, np.ndarray]:
     """Teachers that see the true class through noise; `shift` draws a bias for each column of theirs."""
     rng = np.random.default_rng(seed)
     truth = rng.integers(6, size=rows)
@@ -42,7 +35,7 @@ def crowd(
     return LabelSpace(sets, disconnected="ignore"), np.hstack(blocks), truth
 
 
-def accuracy(Q: Floats, truth: NDArray[np.intp]) -> float:
+def accuracy(Q: np.ndarray, truth: np.ndarray) -> float:
     return float((Q.argmax(axis=1) == truth).mean())
 
 

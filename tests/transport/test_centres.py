@@ -1,7 +1,5 @@
 """Class centres, cost matrices of every kind, and the nearest-class-mean check."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

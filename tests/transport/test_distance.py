@@ -1,7 +1,5 @@
 """The public Sinkhorn distance: edges, conventions, refusals, and rates of convergence."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

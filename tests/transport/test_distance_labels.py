@@ -1,7 +1,5 @@
 """Transported labels are where the Sinkhorn distance is least, and can be given the shares of a task."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,14 +1,11 @@
 """Cross-entropies and the noise rate."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.optimize import approx_fprime, differential_evolution
 from scipy.special import log_softmax, logsumexp, softmax
 
@@ -21,8 +18,7 @@ from consilience.kernels.collision.entropy import (
     weigh,
 )
 
-Floats = NDArray[np.float64]
-Loss = Callable[[Floats, Floats], tuple[Floats, Floats]]
+Loss = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 LOSSES: dict[str, Loss] = {
     "collision": collision_from_logits,
     "collision, q=0.5": lambda z, y: collision_from_logits(z, y, 0.5),
@@ -32,7 +28,7 @@ LOSSES: dict[str, Loss] = {
 }
 
 
-def rows(seed: int, n: int = 6, K: int = 4, scale: float = 2.0) -> tuple[Floats, Floats]:
+def rows(seed: int, n: int = 6, K: int = 4, scale: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
     target = random.dirichlet(np.full(K, 0.5), n)
     target[0] = np.eye(K)[0]
@@ -47,7 +43,7 @@ def test_gradients_agree_with_finite_differences(name: str, seed: int, scale: fl
     logits, target = rows(seed, n=3, scale=scale)
     gradient = LOSSES[name](logits, target)[1]
 
-    def total(flat: Floats) -> float:
+    def total(flat: np.ndarray) -> float:
         return float(LOSSES[name](flat.reshape(logits.shape), target)[0].sum())
 
     numeric = approx_fprime(logits.ravel(), total, 1e-6).reshape(logits.shape)
@@ -116,7 +112,7 @@ def test_responsibilities_majorise_the_collision() -> None:
     r = responsibilities(sigma, target)
     np.testing.assert_allclose(r.sum(axis=1), 1.0)
 
-    def bound(log_sigma: Floats) -> Floats:
+    def bound(log_sigma: np.ndarray) -> np.ndarray:
         ratio = np.where(r > 0, np.log(np.where(r > 0, target, 1.0) / np.where(r > 0, r, 1.0)), 0.0)
         return -(r * (log_sigma + ratio)).sum(axis=1)
 

@@ -1,7 +1,5 @@
 """The objective, its lower bound and the projection against plain numpy; the M step of EM."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Metrics of rank on rows that are held out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """What is said of rows that did not converge."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
