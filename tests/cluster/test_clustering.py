@@ -20,7 +20,6 @@ from consilience.cluster import MI, Collision, Linear, Own
 from consilience.cluster.losses import Problem, clustering_loss
 from consilience.cluster.options import LOSSES
 from consilience.cluster.starts import sample
-from consilience.kernels.linear_model import scaled
 from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
 
 
@@ -239,15 +238,6 @@ def test_progress_counts_up_to_the_end_whether_or_not_starts_end_early(blobs):
         assert calls[2][1:] == (1, total)
         assert calls[-1][1:] == (total, total)
         assert len(calls) == 2 + total
-
-
-@pytest.mark.parametrize("value", [0.1, 1e6 + 0.1])
-def test_the_rounding_of_constant_columns_is_not_scaled_up(value):
-    rows = np.full((1000, 2), value)
-    rows[::2, 1] = np.nextafter(value, 2e6)
-    Z, _, scale = scaled(rows)
-    assert scale == 1.0
-    assert np.abs(Z).max() < 1e-8
 
 
 def test_labels_that_are_not_exact_are_reported_with_a_remedy_that_the_estimator_has(blobs):

@@ -225,11 +225,6 @@ def test_options_reach_the_training(blobs):
     assert (paper.lr, paper.batch_size) == (1e-4, 250)
 
 
-def test_clusters_that_have_not_settled_are_reported(blobs):
-    with pytest.warns(ConvergenceWarning, match=r"max_iter=2, with .*% of rows changing"):
-        fitted(IMAGES[:300], n_clusters=10, max_iter=2, tol=0.0)
-
-
 def test_wrong_arguments_are_refused_in_one_sentence(blobs):
     X, _ = blobs
     for options, words in (

@@ -124,31 +124,3 @@ def test_projected_gradient_descent_agrees_for_both_divergences(seed: int) -> No
     assert reverse.objective == pytest.approx(objective(reverse.labels, sigma, lam, u, True), abs=1e-9)
     assert reverse.objective == pytest.approx(reference, abs=1e-5)
     assert reverse.objective - reverse.gap <= reference
-
-
-def algorithm_1(sigma: np.ndarray, lam: float, n_iter: int) -> np.ndarray:
-    """Return labels by the paper's EM as printed: eq. (14), and eq. (16) by bisection on its interval."""
-    labels = 0.5 * sigma + 0.5 / sigma.shape[1]
-    u = 1 / sigma.shape[1]
-    for _ in range(n_iter):
-        S = labels / labels.sum(axis=0)
-        A = 1 + lam * u * S.sum(axis=1)
-        low, high = sigma.max(axis=1) / A, sigma.max(axis=1)
-        for _ in range(60):
-            x = (low + high) / 2
-            labels = lam * u * S / (A[:, None] - sigma / x[:, None])
-            too_much = labels.sum(axis=1) > 1
-            low, high = np.where(too_much, x, low), np.where(too_much, high, x)
-        labels /= labels.sum(axis=1, keepdims=True)
-    return labels
-
-
-def test_the_printed_algorithm_minimises_with_lam_over_m() -> None:
-    sigma = softmax(np.random.default_rng(0).normal([1, 0, 0, 0], 2, size=(50, 4)), axis=1)
-    lam, u = 100.0, np.full(4, 0.25)
-    printed = algorithm_1(sigma, lam, 400)
-    ours = collision_pseudo_labels(sigma, lam, paper_scaling=True, tol=1e-9)
-    assert objective(printed, sigma, lam / 50, u) == pytest.approx(ours.objective, abs=1e-4)
-    # and not with lam, as eq. (11) says
-    true = collision_pseudo_labels(sigma, lam, tol=1e-9)
-    assert objective(printed, sigma, lam, u) > true.objective + 0.01

@@ -50,11 +50,7 @@ def test_nothing_breaks_where_the_precision_changes(problem, kind, share):
     a[0], b[1] = np.eye(6)[3], np.eye(4)[1]
     epsilon = float(np.ptp(M)) / (share * RANGE[kind])
     result = sinkhorn(a, b, M, epsilon, tol=1e-8, max_iter=100_000)
-    for i in range(5):
-        error = (
-            np.abs(result.plan(i).sum(axis=1) - a[i]).sum() + np.abs(result.plan(i).sum(axis=0) - b[i]).sum()
-        )
-        assert error <= 1e-8
+    assert max(marginal_error(result, row) for row in range(5)) <= 1e-8
 
 
 def test_rows_do_not_depend_on_their_company(problem):

@@ -88,12 +88,6 @@ def test_the_number_of_threads_does_not_matter(monkeypatch: pytest.MonkeyPatch) 
     assert case.certify(*whole[:3])[0] == pytest.approx(case.certify(*results[0][:3])[0], abs=3e-6)
 
 
-def test_few_steps_for_many_rows_that_would_block_each_other() -> None:
-    case = make_case("classifier", 0, 20_000, 30, lam=100.0)
-    *_, n_iter = case.solve(1e-6)
-    assert n_iter <= 40
-
-
 def test_it_keeps_one_array_besides_predictions_and_labels() -> None:
     case = make_case("classifier", 0, 20_000, 50, lam=1.0)
     case.solve(1e-3)
