@@ -18,10 +18,7 @@ from consilience.collision.entropy import collision_cross_entropy, transition_ma
 LOSSES = tuple(NOISY_LOSSES)
 
 
-@pytest.fixture(scope="module")
-def iris() -> tuple[np.ndarray, np.ndarray]:
-    X, y = load_iris(return_X_y=True)
-    return X, y
+X, Y = load_iris(return_X_y=True)
 
 
 def corrupt(y: np.ndarray, transition: np.ndarray, seed: int = 0) -> np.ndarray:
@@ -39,9 +36,8 @@ def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_clean_labels_are_learnt(loss: Any, iris: Any) -> None:
-    X, y = iris
-    names = np.array(["setosa", "versicolor", "virginica"])[y]
+def test_clean_labels_are_learnt(loss: Any) -> None:
+    names = np.array(["setosa", "versicolor", "virginica"])[Y]
     model = CollisionClassifier(loss, Softmax(weight_decay=1e-3)).fit(X, names)
     assert model.classes_.tolist() == ["setosa", "versicolor", "virginica"]
     assert model.score(X, names) > 0.95
@@ -49,44 +45,40 @@ def test_clean_labels_are_learnt(loss: Any, iris: Any) -> None:
 
 
 @pytest.mark.parametrize("loss", ["collision", "cross-entropy"])
-def test_with_hard_labels_it_is_logistic_regression(loss: Any, iris: Any) -> None:
-    X, y = iris
-    ours = CollisionClassifier(loss, Softmax(weight_decay=0.01, tol=1e-7)).fit(X, y)
+def test_with_hard_labels_it_is_logistic_regression(loss: Any) -> None:
+    ours = CollisionClassifier(loss, Softmax(weight_decay=0.01, tol=1e-7)).fit(X, Y)
     theirs = LogisticRegression(C=1 / (0.01 * len(X)), tol=1e-9, max_iter=2000)
     scaler = StandardScaler().fit(X)
-    theirs.fit(scaler.transform(X), y)
+    theirs.fit(scaler.transform(X), Y)
     expected = theirs.predict_proba(scaler.transform(X))
     np.testing.assert_allclose(ours.predict_proba(X), expected, atol=1e-4)
 
 
-def test_coefficients_are_for_x_as_it_comes(iris: Any) -> None:
-    X, y = iris
-    model = CollisionClassifier().fit(X, y)
+def test_coefficients_are_for_x_as_it_comes() -> None:
+    model = CollisionClassifier().fit(X, Y)
     logits = X @ model.coef_.T + model.intercept_
     np.testing.assert_array_equal(logits.argmax(axis=1), model.predict(X))
-    shifted = CollisionClassifier().fit(100 * X - 7, y)
+    shifted = CollisionClassifier().fit(100 * X - 7, Y)
     np.testing.assert_allclose(shifted.predict_proba(100 * X - 7), model.predict_proba(X), atol=1e-6)
-    plain = CollisionClassifier(model=Softmax(standardize=False)).fit(X, y)
+    plain = CollisionClassifier(model=Softmax(standardize=False)).fit(X, Y)
     assert np.abs(plain.predict_proba(X) - model.predict_proba(X)).max() > 1e-3
 
 
-def test_the_objective_is_the_mean_loss_and_the_decay(iris: Any) -> None:
-    X, y = iris
-    soft = transition_matrix(3, 0.3)[y]
+def test_the_objective_is_the_mean_loss_and_the_decay() -> None:
+    soft = transition_matrix(3, 0.3)[Y]
     model = CollisionClassifier(model=Softmax(standardize=False, weight_decay=0.02)).fit(X, soft)
     expected = collision_cross_entropy(model.predict_proba(X), soft).mean() + 0.01 * (model.coef_**2).sum()
     assert model.objective_ == pytest.approx(expected)
 
 
-def test_a_noise_rate_is_a_uniform_transition_is_a_soft_label(iris: Any) -> None:
-    X, y = iris
+def test_a_noise_rate_is_a_uniform_transition_is_a_soft_label() -> None:
     Q = transition_matrix(3, 0.3)
-    by_rate = CollisionClassifier(noise=0.3).fit(X, y)
+    by_rate = CollisionClassifier(noise=0.3).fit(X, Y)
     np.testing.assert_array_equal(by_rate.transition_, Q)
     for other in (
-        CollisionClassifier(noise=Q).fit(X, y),
-        CollisionClassifier().fit(X, Q[y]),
-        CollisionClassifier(noise=0.3).fit(X, np.eye(3)[y]),
+        CollisionClassifier(noise=Q).fit(X, Y),
+        CollisionClassifier().fit(X, Q[Y]),
+        CollisionClassifier(noise=0.3).fit(X, np.eye(3)[Y]),
     ):
         np.testing.assert_allclose(other.coef_, by_rate.coef_, atol=1e-12)
 
@@ -112,43 +104,40 @@ def test_the_transition_corrects_noise_that_has_a_direction() -> None:
     assert corrected > 0.85, corrected
 
 
-def test_soft_labels_may_have_names(iris: Any) -> None:
-    X, y = iris
-    model = CollisionClassifier(classes=["a", "b", "c"]).fit(X, np.eye(3)[y])
+def test_soft_labels_may_have_names() -> None:
+    model = CollisionClassifier(classes=["a", "b", "c"]).fit(X, np.eye(3)[Y])
     assert set(model.predict(X)) == {"a", "b", "c"}
-    assert CollisionClassifier().fit(X, np.eye(3)[y]).classes_.tolist() == [0, 1, 2]
+    assert CollisionClassifier().fit(X, np.eye(3)[Y]).classes_.tolist() == [0, 1, 2]
 
 
-def test_hard_labels_need_not_name_every_class(iris: Any) -> None:
-    X, y = iris
+def test_hard_labels_need_not_name_every_class() -> None:
     Q = transition_matrix(3, 0.2)
-    part = y < 2
-    model = CollisionClassifier(noise=Q, classes=[0, 1, 2]).fit(X[part], y[part])
+    part = Y < 2
+    model = CollisionClassifier(noise=Q, classes=[0, 1, 2]).fit(X[part], Y[part])
     assert model.predict_proba(X).shape == (len(X), 3)
-    assert model.score(X[part], y[part]) > 0.95
+    assert model.score(X[part], Y[part]) > 0.95
     words = np.array(["a", "b", "c"])
-    assert CollisionClassifier(classes=["c", "b", "a"]).fit(X, words[y]).classes_.tolist() == ["c", "b", "a"]
+    assert CollisionClassifier(classes=["c", "b", "a"]).fit(X, words[Y]).classes_.tolist() == ["c", "b", "a"]
     with pytest.raises(
         InvalidInputError, match=r"y has 2 in row 100 \(50 such rows\), which is none of the classes 0, 1"
     ):
-        CollisionClassifier(classes=[0, 1]).fit(X, y)
+        CollisionClassifier(classes=[0, 1]).fit(X, Y)
 
 
-def test_a_label_that_the_transition_rules_out_is_refused(iris: Any) -> None:
-    X, y = iris
+def test_a_label_that_the_transition_rules_out_is_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"label .*0.* in row 0, which noise says is never"):
-        CollisionClassifier(noise=[[0, 0, 0], [0.5, 1, 0], [0.5, 0, 1]]).fit(X, y)
+        CollisionClassifier(noise=[[0, 0, 0], [0.5, 1, 0], [0.5, 0, 1]]).fit(X, Y)
 
 
-def test_stopping_early_warns_with_figures(iris: Any) -> None:
+def test_stopping_early_warns_with_figures() -> None:
     with pytest.warns(ConvergenceWarning, match=r"after 2 steps with a gradient of up to .* \(tol 1.0e-04\)"):
-        CollisionClassifier(model=Softmax(max_iter=2)).fit(*iris)
+        CollisionClassifier(model=Softmax(max_iter=2)).fit(X, Y)
 
 
-def test_it_works_with_scikit_learns_tools(iris: Any) -> None:
+def test_it_works_with_scikit_learns_tools() -> None:
     model = CollisionClassifier("gce", noise=0.1)
     assert clone(model).get_params() == model.get_params()
-    assert cross_val_score(model, *iris).mean() > 0.8
+    assert cross_val_score(model, X, Y).mean() > 0.8
 
 
 @pytest.mark.parametrize(
@@ -168,32 +157,30 @@ def test_it_works_with_scikit_learns_tools(iris: Any) -> None:
         ({"noise": "auto", "random_state": "x"}, "random_state='x' must be"),
     ],
 )
-def test_wrong_options_are_refused(options: Any, problem: str, iris: Any) -> None:
+def test_wrong_options_are_refused(options: Any, problem: str) -> None:
     with pytest.raises(InvalidInputError, match=problem):
-        CollisionClassifier(**options).fit(*iris)
+        CollisionClassifier(**options).fit(X, Y)
 
 
-def test_wrong_labels_are_refused(iris: Any) -> None:
-    X, y = iris
+def test_wrong_labels_are_refused() -> None:
     for classes, labels, problem in (
-        (None, 2 * np.eye(3)[y], "y sums to 2 in row 0"),
-        (None, np.eye(3)[y][1:], "149 rows and X has 150"),
-        (["a", "b"], np.eye(3)[y], "2 classes for 3 columns"),
-        (["a", "b", "a"], np.eye(3)[y], "names a more than once"),
+        (None, 2 * np.eye(3)[Y], "y sums to 2 in row 0"),
+        (None, np.eye(3)[Y][1:], "149 rows and X has 150"),
+        (["a", "b"], np.eye(3)[Y], "2 classes for 3 columns"),
+        (["a", "b", "a"], np.eye(3)[Y], "names a more than once"),
         (None, ["a", "a\0", *["b"] * 148], "with a NUL character"),
         (None, [[0.5, 0.5], [1.0]], "y cannot be read as an array"),
     ):
         with pytest.raises(InvalidInputError, match=problem):
             CollisionClassifier(classes=classes).fit(X, labels)
     with pytest.warns(ConsilienceWarning, match="y has only the labels -1 and 1, and -1 means no label"):
-        CollisionClassifier().fit(X, np.where(y == 0, -1, 1))
+        CollisionClassifier().fit(X, np.where(Y == 0, -1, 1))
 
 
-def test_rows_without_a_label_are_left_out(iris: Any) -> None:
-    X, y = iris
-    known = np.arange(len(y)) % 3 > 0
-    expected = CollisionClassifier(noise=0.1).fit(X[known], y[known])
-    for labels in (np.where(known, y, -1), np.where(known, y, np.nan), np.ma.array(y, mask=~known)):
+def test_rows_without_a_label_are_left_out() -> None:
+    known = np.arange(len(Y)) % 3 > 0
+    expected = CollisionClassifier(noise=0.1).fit(X[known], Y[known])
+    for labels in (np.where(known, Y, -1), np.where(known, Y, np.nan), np.ma.array(Y, mask=~known)):
         model = CollisionClassifier(noise=0.1).fit(X, labels)
         assert model.classes_.tolist() == [0, 1, 2]
         np.testing.assert_array_equal(model.coef_, expected.coef_)
@@ -213,18 +200,16 @@ class TestNetworks:
         return Network(max_iter=30, lr=0.01, **options)
 
     @pytest.mark.parametrize("loss", LOSSES)
-    def test_every_loss_trains_a_network(self, loss: Any, iris: Any) -> None:
-        X, y = iris
-        model = CollisionClassifier(loss, self.student(), noise=0.1, random_state=1).fit(X, y)
-        assert model.score(X, y) > 0.9
+    def test_every_loss_trains_a_network(self, loss: Any) -> None:
+        model = CollisionClassifier(loss, self.student(), noise=0.1, random_state=1).fit(X, Y)
+        assert model.score(X, Y) > 0.9
         assert model.n_iter_ == model.student_.n_iter_ <= 30
-        again = CollisionClassifier(loss, self.student(), noise=0.1, random_state=1).fit(X, y)
+        again = CollisionClassifier(loss, self.student(), noise=0.1, random_state=1).fit(X, Y)
         np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
 
-    def test_losses_differ(self, iris: Any) -> None:
-        X, y = iris
+    def test_losses_differ(self) -> None:
         proba = [
-            CollisionClassifier(loss, self.student(), noise=0.5, random_state=0).fit(X, y).predict_proba(X)
+            CollisionClassifier(loss, self.student(), noise=0.5, random_state=0).fit(X, Y).predict_proba(X)
             for loss in LOSSES
         ]
         for i in range(len(proba)):
