@@ -21,16 +21,12 @@ def test_gradients_are_those_of_finite_differences(regularizer, epsilon):
     assert torch.autograd.gradcheck(lambda x: loss(x, TEACHER), (STUDENT,), atol=1e-6)
 
 
-def test_values_and_gradients_are_those_of_arrays():
+def test_values_are_those_of_arrays():
     for regularizer in ("entropy", "kl"):
         rows = SinkhornLoss(COST, 0.1, 2.0, "none", regularizer=regularizer)(STUDENT, TEACHER)
         p_S, p_T = (torch.softmax(z.detach() / 2.0, dim=1).numpy() for z in (STUDENT, TEACHER))
         expected = sinkhorn(p_T, p_S, COST.numpy(), 0.1, regularizer=regularizer)
         np.testing.assert_allclose(rows.detach().numpy(), expected.value, atol=1e-12)
-        (slope,) = torch.autograd.grad(rows.sum(), STUDENT)
-        g = expected.gradient
-        by_hand = (g - (g * p_S).sum(axis=1, keepdims=True)) * p_S / 2.0  # eq. (15), with the temperature
-        np.testing.assert_allclose(slope.numpy(), by_hand, atol=1e-12)
 
 
 def test_single_and_half_precision():

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
 
 from consilience import LabelSpace, estimate_soft_labels, methods
 from consilience.kernels.compiled import kernel
@@ -15,45 +14,6 @@ from consilience.kernels.unify.off_set import stationary
 
 def random_lists(rng: np.random.Generator, n_classes: int, sizes: list[int]) -> list[list[int]]:
     return [sorted(rng.choice(n_classes, size, replace=False).tolist()) for size in sizes]
-
-
-def weighted_ce(
-    start: np.ndarray, weights: np.ndarray, blocks: list[tuple[list[int], np.ndarray]]
-) -> np.ndarray:
-    """Minimise eq. (9) with a weight per teacher."""
-
-    def objective(u: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = 0.0, np.zeros_like(u)
-        for w, (values, p) in zip(weights, blocks, strict=True):
-            value -= w * float(p @ (u[values] - logsumexp(u[values])))
-            gradient[values] += w * (softmax(u[values]) - p)
-        return value, gradient
-
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"gtol": 1e-11, "ftol": 1e-16})
-    return found.x
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_it_is_where_weighting_anew_ends(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    lists = [[0, 1, 2, 3], *random_lists(rng, 8, [4, 5, 3]), [3, 4, 5, 6, 7]]
-    space = LabelSpace(lists)
-    logits = 1.5 * rng.normal(size=(1, space.n_columns))
-    if seed == 2:
-        logits[0, space.block(2)] = np.nan
-    Q = estimate_soft_labels(logits, space, methods.CE(temperature=2.0, off_set=True))
-    place = {name: i for i, name in enumerate(space.classes.tolist())}
-    for q, z in zip(Q, logits, strict=True):
-        spoken = [i for i in range(space.n_teachers) if np.isfinite(z[space.block(i)]).all()]
-        blocks = [([place[c] for c in lists[i]], softmax(z[space.block(i)] / 2.0)) for i in spoken]
-        u = np.zeros(space.n_classes)
-        mass = np.ones(len(blocks))
-        for _ in range(100):
-            u = weighted_ce(u, mass, blocks)
-            before, mass = mass, np.array([softmax(u)[values].sum() for values, _ in blocks])
-            if np.abs(mass - before).max() < 1e-8:
-                break
-        np.testing.assert_allclose(q, softmax(u), atol=2e-6)
 
 
 @pytest.mark.parametrize("scale", [0.5, 3.0, 30.0])
