@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +156,7 @@ def test_a_card_that_renames_classes_is_no_card_of_this_model(folder: Path, tmp_
     words = predict(tmp_path / "m.onnx", tmp_path / "X.npy", tmp_path / "p.csv")
     assert "names the classes b, a, and the model in m.onnx a, b" in refused(*words)
     checks = json.loads(run("verify", tmp_path / "m.onnx", "--json").stdout)["checks"]
-    assert [check["name"] for check in checks if not check["passed"]] == ["classes", "runs"]
+    assert [check["name"] for check in checks if not check["passed"]] == ["classes", "runs", "unchanged"]
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "cr\rx"])
@@ -237,3 +240,28 @@ def test_a_mark_at_the_beginning_of_a_file_is_no_part_of_it(tmp_path: Path) -> N
     recipe = '[inspect]\nfiles = ["q.npy"]\nclasses = ["q=@names.txt"]\n'
     (tmp_path / "r.toml").write_text(recipe, encoding="utf-8-sig")
     assert view_of("inspect", "--config", tmp_path / "r.toml")["classes"] == ["cat", "dog"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--aliases pipe", "--config pipe", "--classes model=@pipe", "--aliases loop.npy", "--data loop.npy"],
+)
+def test_pipes_and_links_to_themselves_are_refused(
+    words: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")  # opening it would wait for ever
+    Path("loop.npy").symlink_to("loop.npy")
+    files = ("-t", folder / "model.onnx", "--data", folder / "X.csv", "--out", "u.onnx")
+    assert words.split()[-1].removeprefix("model=@") in refused("unify", *files, *words.split())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("words", ["--help", "inspect model.onnx"])
+def test_a_full_disk_behind_stdout_gets_a_sentence(words: str, folder: Path) -> None:
+    command = [sys.executable, "-c", "from consilience.cli import main; main()", *words.split()]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr.endswith("written: No space left on device.\n")
+    assert len(ended.stderr.splitlines()) == 1
