@@ -31,7 +31,7 @@ from benchmarks.papers import (
 from benchmarks.papers import render as papers
 from benchmarks.papers.noise_rate import RESULTS as NOISE_RATE_RESULTS
 from benchmarks.repository import render as repository
-from benchmarks.results import source
+from benchmarks.results import markdown, source
 from benchmarks.scale import records as scale_records
 from benchmarks.scale import render as scale
 
@@ -95,12 +95,6 @@ def fill(text: str, name: str, content: str) -> str:
     return pattern.sub(lambda match: f"{match[1]}{content.strip()}\n{match[2]}", text)
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-
-
 def demo_table() -> str:
     """Return the results of the demo, method by method."""
     result = json.loads(DEMO_RESULT.read_text(encoding="utf-8"))
@@ -113,7 +107,7 @@ def demo_table() -> str:
     ]
     words = "\n".join(f"- {sentence}" for sentence in result["sentences"])
     head = ["method", "estimated (E)", "balanced too (BS)", "backprop (BP)"]
-    return f"{table(head, rows)}\n\n{words}\n\n(`{_demo_command(result)}`)"
+    return f"{markdown(head, rows)}\n\n{words}\n\n(`{_demo_command(result)}`)"
 
 
 def _demo_command(result: Mapping[str, Any]) -> str:
@@ -133,7 +127,7 @@ def speed_table() -> str:
         if not SOLVERS.fullmatch(name)
     ]
     parts = (
-        table(["what", "result", "goal", "ours", "peer", "note"], rows),
+        markdown(["what", "result", "goal", "ours", "peer", "note"], rows),
         _solver_table(latest),
         source(latest.values()),
     )
@@ -163,7 +157,7 @@ def _solver_table(latest: Mapping[str, Mapping[str, Any]]) -> str:
         "Pseudo-labels of M rows and K classes: seconds of the exact solver, and how many times longer "
         "the others take to 1e-6 of the objective (to 1e-4 in brackets, and for EM vs PGD). PGD has its best "
         "step. Over: the peer was stopped. The paper's Table 1 has 0.5, 7 and 35 for EM vs PGD "
-        f"with K = 2, 20 and 200.\n\n{table(['K', 'M', 'lam', *columns], rows)}"
+        f"with K = 2, 20 and 200.\n\n{markdown(['K', 'M', 'lam', *columns], rows)}"
     )
 
 

@@ -67,6 +67,12 @@ def commit() -> str:
     return (head or "unknown") + (DIRTY if changed else "")
 
 
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+
+
 def source(records: Iterable[Mapping[str, Any]]) -> str:
     """Return a sentence that names the programs and commits behind some records.
 

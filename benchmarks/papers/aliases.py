@@ -42,7 +42,7 @@ from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.default import CROWDS, Task, make_task, table
 from benchmarks.papers.sources import DATA_VARIABLE
-from benchmarks.results import source
+from benchmarks.results import markdown, source
 from consilience import AliasWarning, suggest_aliases
 from consilience.inspect import AliasSuggestions
 from consilience.inspect.matching import warn_of_names
@@ -223,14 +223,14 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
     disjoint = [trial for trial in hard if trial["setting"] == "disjoint"]
 
     def table(trials: Sequence[Mapping[str, Any]]) -> str:
-        lines = [head, ["---"] * len(head)]
+        lines = []
         for rows in ROWS:
             lines.append(_cells(trials, str(rows), "**all**", "", rows=rows))
             for data, crowd in product(DATA, CROWDS):
                 lines.append(_cells(trials, str(rows), data, crowd, rows=rows, data=data, crowd=crowd))
             if trials is hard:
                 lines.append(_cells(disjoint, str(rows), "all, no class shared", "", rows=rows))
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        return markdown(head, lines)
 
     return (
         f"Seeds {seeds[0]} to {seeds[-1]}, {source(latest.values())}\n\n"

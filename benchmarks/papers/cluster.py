@@ -39,7 +39,7 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import Source, load
-from benchmarks.results import source
+from benchmarks.results import markdown, source
 from consilience import CollisionClustering, ConvergenceWarning, CoverageWarning, clustering_accuracy
 from consilience.cluster import Network
 from consilience.cluster.options import LOSSES
@@ -234,9 +234,8 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
         elif variant is not None:
             what += ", the paper's protocol"
         names = list(next(iter(columns.values())))
-        lines = [["loss", *columns], ["---"] * (1 + len(columns))]
-        lines += [[name, *(cells[name] for cells in columns.values())] for name in names]
-        text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        lines = [[name, *(cells[name] for cells in columns.values())] for name in names]
+        text = markdown(["loss", *columns], lines)
         title = data if table == "pixels" else DATA[data][1]
         parts.append(f"### {what}, {title}\n\n{text}\n\n{_source(members)}")
     return "\n\n".join(parts)

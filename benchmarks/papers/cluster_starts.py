@@ -43,7 +43,7 @@ from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.cluster import Rows
 from benchmarks.papers.sources import DATA_VARIABLE, load
-from benchmarks.results import source
+from benchmarks.results import markdown, source
 from consilience import CollisionClustering, ConvergenceWarning, CoverageWarning, clustering_accuracy
 
 RESULTS = records.FOLDER / "cluster_starts.jsonl"
@@ -172,10 +172,7 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
         unit = trial["scores"]["k-means"]["seconds"]
         own = {name: {**score, "ratio": score["seconds"] / unit} for name, score in trial["scores"].items()}
         group[key] = {**group.get(key, {}), **own}
-    lines = [
-        ["data", "classes", "trials", *METHODS, *(f"time of {name}" for name in TIMED)],
-        ["---"] * (3 + len(METHODS) + len(TIMED)),
-    ]
+    head, lines = ["data", "classes", "trials", *METHODS, *(f"time of {name}" for name in TIMED)], []
     for unequal in (False, True):
         sizes = "unequal" if unequal else "equal"
         found = {data: list(groups[unequal, data].values()) for data in DATA if groups[unequal, data]}
@@ -184,9 +181,8 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
         every = [score for scores in found.values() for score in scores]
         if every:
             lines.append(["mean", sizes, str(len(every)), *_cells(every)])
-    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     rows = max(trial["setting"]["rows"] for trial in trials)
-    return f"{text}\n\nAt most {rows:,} rows; {source(trials)}"
+    return f"{markdown(head, lines)}\n\nAt most {rows:,} rows; {source(trials)}"
 
 
 def _cells(scores: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -28,7 +28,7 @@ from sklearn.base import clone
 from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.default import CROWDS, SETTINGS, SIZES, Task, make_task, table
-from benchmarks.results import source
+from benchmarks.results import markdown, source
 from consilience import Unifier, as_teacher
 from consilience.inspect.comparison import Configuration
 from consilience.kernels.compiled import one_thread
@@ -119,11 +119,7 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
         f"{ways} settings in each trial, seeds from {seeds[0]}. Points lost are against the best of them on "
         f"test rows, chosen in hindsight. {source(trials)}"
     )
-    return (
-        about
-        + "\n\n"
-        + "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *lines))
-    )
+    return about + "\n\n" + markdown(head, lines)
 
 
 def _parser() -> argparse.ArgumentParser:

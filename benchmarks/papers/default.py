@@ -41,7 +41,7 @@ from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import load
 from benchmarks.papers.trials import Range, random_classes
-from benchmarks.results import source
+from benchmarks.results import markdown, source
 from consilience import Unifier, as_teacher, methods
 from consilience.kernels.compiled import one_thread
 from consilience.students import Logistic
@@ -325,8 +325,7 @@ def _gains(latest: Mapping[tuple[Any, ...], Any]) -> str:
     for (setting, crowd), parts in sums.items():
         cells = [f"**{setting}**", crowd, "**all**", str(sum(map(len, parts["auto"]))), ""]
         totals.append([*cells, *(_against(np.concatenate(parts[name])) for name in shown), ""])
-    rows = [head, ["---"] * len(head), *totals, *lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return markdown(head, [*totals, *lines])
 
 
 def _options(latest: Mapping[tuple[Any, ...], Any]) -> str:

@@ -281,7 +281,7 @@ def _chosen(trials: Sequence[Mapping[str, Any]], experiment: str, data: str) -> 
 
 def _windows(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) -> str:
     overlaps = sorted({t["setting"]["overlap"] for t in trials}, reverse=True)
-    lines = [_row("method", *(f"g = {g}%" for g in overlaps)), _row(*["---"] * (len(overlaps) + 1))]
+    lines = [_row("method", *(f"g = {g}%" for g in overlaps)), "|---" * (len(overlaps) + 1) + "|"]
     for method in METHODS:
         cells = []
         for g in overlaps:
@@ -303,7 +303,7 @@ def _windows(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) 
 def _costs(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) -> str:
     means = {kind: np.mean([t["accuracy"][kind] for t in _by_seed(trials)]) for kind in COSTS}
     shown = published.get("cost", dict.fromkeys(COSTS, ""))
-    lines = [_row("cost matrix", "here", "published"), _row("---", "---", "---")]
+    lines = [_row("cost matrix", "here", "published"), "|---|---|---|"]
     lines += [_row(kind, f"{100 * mean:.1f}", shown[kind]) for kind, mean in means.items()]
     g, data = trials[0]["setting"]["overlap"], trials[0]["setting"]["data"]
     return "\n".join([f"### Cost matrices (Table 8, g = {g}%), {data}\n", *lines, "", _about(trials)])
@@ -311,7 +311,7 @@ def _costs(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) ->
 
 def _nmi(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) -> str:
     overlaps = sorted({t["setting"]["overlap"] for t in trials}, reverse=True)
-    lines = [_row("embedding", *(f"g = {g}%" for g in overlaps)), _row(*["---"] * (len(overlaps) + 1))]
+    lines = [_row("embedding", *(f"g = {g}%" for g in overlaps)), "|---" * (len(overlaps) + 1) + "|"]
     for name in ("random", "teacher"):
         cells = []
         for g in overlaps:
@@ -327,7 +327,7 @@ def _nmi(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) -> s
 
 
 def _hyper(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) -> str:
-    lines = [_row("option", "value", "accuracy"), _row("---", "---", "---")]
+    lines = [_row("option", "value", "accuracy"), "|---|---|---|"]
     for name, values in HYPER.items():
         for value in values:
             own = _by_seed([t for t in trials if t["setting"].get(name) == value])

@@ -40,7 +40,7 @@ from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import Source, load
 from benchmarks.papers.windows import student_view, train_network
-from benchmarks.results import source
+from benchmarks.results import markdown, source
 from consilience import CrossTaskDistiller, as_teacher
 
 RESULTS = records.FOLDER / "harm.jsonl"
@@ -240,10 +240,10 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
     keys = sorted(groups, key=lambda key: (key[0] == "all", *map(str, key)))
     head = ["data", "student", "unlabelled rows", "pairs", "mean", "lose over 1", "mean before"]
     head += ["lose over 1 before", "gains kept"]
-    lines = [head, ["---"] * len(head), *([*map(str, key), *_figures(groups[key])] for key in keys)]
+    lines = [[*map(str, key), *_figures(groups[key])] for key in keys]
     seeds = sorted({trial["seed"] for trial in trials})
     about = f"Seeds {seeds[0]} to {seeds[-1]}; 5, 10, 20 labels per class; {source(trials)}"
-    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", about])
+    return f"{markdown(head, lines)}\n\n{about}"
 
 
 def _figures(pairs: Sequence[Mapping[str, float]]) -> list[str]:

@@ -48,7 +48,8 @@ from numpy.typing import NDArray
 from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import DATA_VARIABLE
-from consilience.cli.log import progress_bars
+from benchmarks.results import markdown
+from consilience.cli.log import Log, progress_bars
 from consilience.scoring.store import ScoreStore
 from consilience.teachers import Teacher
 
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     timed = {"sentences": sentences.texts}
     if (folder / NEWS).is_file():
         timed["news"] = comparison.read_sentences(folder / NEWS, comparison.SPEED_ROWS, options.seed).texts
-    with progress_bars() as report, tempfile.TemporaryDirectory() as temporary:
+    with progress_bars(Log()) as report, tempfile.TemporaryDirectory() as temporary:
         found = gather(
             rows=options.rows, per_catalogue=options.per_catalogue, seed=options.seed, progress=report
         )
@@ -164,7 +165,7 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
     groups = [group for group in base["groups"] if group["name"] != "none"]
     names = [group["name"] for group in groups]
     head = ["", "languages", "accuracy", "mean over languages", *(_KNOWN[name] for name in names), "texts/s"]
-    lines = [head, ["---"] * len(head)]
+    lines = []
     for system in base["systems"]:
         if system["name"] != comparison.UNIFIED:
             lines.append(_cells(system["name"], system, base["texts_per_second"], names))
@@ -173,7 +174,7 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
             (unified,) = (one for one in view["systems"] if one["name"] == comparison.UNIFIED)
             cells = _cells(OWN_TEXT[view["own_text"]], unified, view["texts_per_second"], names)
             lines.append([f"**{cell}**" if cell else cell for cell in cells])
-    table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    table = markdown(head, lines)
     counts = ", ".join(
         f"{one['rows']:,} in {one['languages']} languages {_KNOWN[one['name']]}" for one in groups
     )

@@ -19,7 +19,7 @@ from scipy.stats import wilcoxon
 
 from benchmarks.papers import records
 from benchmarks.papers.unify import RESULTS, SENSITIVITIES
-from benchmarks.results import OWN, source
+from benchmarks.results import OWN, markdown, source
 
 PUBLISHED = Path(__file__).parent / "published.json"
 ALPHA = 0.01  # the paper's
@@ -235,10 +235,9 @@ def _describe(trial: Mapping[str, Any]) -> str:
 
 def _markdown(titles: Sequence[str], columns: Sequence[Mapping[str, str]], corner: str = "method") -> str:
     names = list(columns[0])
-    head = [corner, *titles]
-    lines = [head, ["---"] * len(head)]
-    lines += [[name, *(column.get(name, "") for column in columns)] for name in names]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(
+        [corner, *titles], [[name, *(column.get(name, "") for column in columns)] for name in names]
+    )
 
 
 def _legend(published: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.papers import records
-from benchmarks.results import source
+from benchmarks.results import markdown, source
 
 RESULTS = records.FOLDER / "assess.jsonl"
 COARSE_RESULTS = records.FOLDER / "coarse.jsonl"
@@ -91,7 +91,7 @@ def render(found: Iterable[Mapping[str, Any]], published: Mapping[str, Any]) -> 
                 f"{table_13[own] / table_13[UNIT]:.2g} x" if own in table_13 else "",
             ]
         )
-    table = _table(["metric", *columns, "published", f"time / {UNIT}", "published"], rows)
+    table = markdown(["metric", *columns, "published", f"time / {UNIT}", "published"], rows)
     return f"{table}\n\n{_legend(trials, published)}"
 
 
@@ -136,7 +136,7 @@ def render_forms(found: Iterable[Mapping[str, Any]]) -> str:
             by_place = [[t["pearson"][name] for t in known if t["task"] == place] for place in places]
             means = [f"{np.mean(values):.2f}" for values in by_place]
             rows.append([score, form, *means, _mean(known, name)])
-        parts.append(_table([TITLES[data], "p_S", *heads, "all"], rows))
+        parts.append(markdown([TITLES[data], "p_S", *heads, "all"], rows))
     return "\n\n".join(parts) or "Not measured yet."
 
 
@@ -155,7 +155,7 @@ def render_gap(found: Iterable[Mapping[str, Any]], published: Mapping[str, Any])
         if data == "cub":
             rows += [_published_row(name, kl, overlaps) for name, kl in published["table_12"].items()]
         heads = [f"{100 * overlap:.0f} %" for overlap in overlaps]
-        parts.append(_table([f"{TITLES[data]}, overlap", *heads, "correlation"], rows))
+        parts.append(markdown([f"{TITLES[data]}, overlap", *heads, "correlation"], rows))
     return "\n\n".join(parts) or "Not measured yet."
 
 
@@ -198,7 +198,7 @@ def render_coarse(found: Iterable[Mapping[str, Any]]) -> str:
         domains = list(dict.fromkeys(task["task"] for task in tasks))
         rows = [_coarse_row(domain, domains, tasks) for domain in domains]
         head = [f"task ({classes} classes)", *domains, "alone", "selected", "own domain", "best"]
-        parts.append(f"{_table(head, rows)}\n\n{_coarse_legend(tasks, len(trials))}")
+        parts.append(f"{markdown(head, rows)}\n\n{_coarse_legend(tasks, len(trials))}")
     flat = [trial for trials in groups.values() for trial in trials.values()]
     return "\n\n".join([*parts, _source(flat)]) if parts else "Not measured yet."
 
@@ -257,7 +257,7 @@ def render_random(found: Iterable[Mapping[str, Any]]) -> str:
         "above a random one of this kind. The other columns have the mean correlation of scores and true "
         f"answers over the real teachers. Data: {', '.join(data)}."
     )
-    return f"{_table(head, rows)}\n\n{legend}\n\n{_source(trials)}"
+    return f"{markdown(head, rows)}\n\n{legend}\n\n{_source(trials)}"
 
 
 def _both(cells: Iterable[str]) -> str:
@@ -294,11 +294,6 @@ def _mean(tasks: Tasks, name: str) -> str:
     if not len(values):
         return ""
     return f"{values.mean():.2f} ± {values.std():.2f}"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 def _legend(trials: Mapping[str, Tasks], published: Mapping[str, Any]) -> str:

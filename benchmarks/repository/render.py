@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.repository.run import EVERY, RESULTS, SHARE
-from benchmarks.results import source
+from benchmarks.results import markdown, source
 
 Record = Mapping[str, Any]
 REGRET_GOAL, SECONDS_GOAL = 1.0, 2.0
@@ -74,7 +74,7 @@ def _methods(records: Sequence[Record], size: int) -> str:
     return (
         f"**{size} models, {one['run']} of them run.** {', '.join(data)}; {one['tasks']} tasks each. A "
         f"model picked at random has a regret of {_mean(own, 'distil', 'random'):.1f} points, a student "
-        f"without any teacher one of {_mean(own, 'distil', 'alone'):.1f}.\n\n{_table(HEAD, rows)}"
+        f"without any teacher one of {_mean(own, 'distil', 'alone'):.1f}.\n\n{markdown(HEAD, rows)}"
     )
 
 
@@ -106,7 +106,7 @@ def _by_data(whole: Sequence[Record], fewer: Sequence[Record]) -> str:
     return (
         f"**The default, data set by data set.** The goal is a regret of at most {REGRET_GOAL:g} point with "
         f"at most {100 * SHARE:.0f} % of the models run, in at most {SECONDS_GOAL:g} s.\n\n"
-        f"{_table(head, rows)}"
+        f"{markdown(head, rows)}"
     )
 
 
@@ -131,14 +131,9 @@ def _truths(records: Sequence[Record]) -> str:
         rows.append([words, *cells])
     return (
         "**Other ways to use the model.** Spearman's correlation and the regret of the list alone, in the "
-        f"large repositories.\n\n{_table(['what the model is worth', *names], rows)}"
+        f"large repositories.\n\n{markdown(['what the model is worth', *names], rows)}"
     )
 
 
 def _mean(records: Sequence[Record], truth: str, key: str) -> float:
     return float(np.mean([r["truths"][truth][key] for r in records]))
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.results import source
+from benchmarks.results import markdown, source
 from benchmarks.scale import on_paper
 from benchmarks.scale.on_paper import Measured, Step
 
@@ -77,7 +77,7 @@ def _overhead(timed: Sequence[Record]) -> str:
         "processor time of the loop: it has one thread, so an idle machine takes that long. A stream is "
         "judged by its own processor time and, where the loop hardly waited, by the clock; "
         "Ray by the clock. Lines with one figure in the third column had the same teachers.\n\n"
-        f"{_table(head, rows)}"
+        f"{markdown(head, rows)}"
     )
 
 
@@ -118,7 +118,9 @@ def _flatness(timed: Sequence[Record]) -> str:
     if not rows:
         return ""
     head = ["what", "rows", "us a row", "CPU us a row", "peak memory", "memory flat within 10 %"]
-    return f"**Growth.** The same with 20 quick teachers, so that what we add shows.\n\n{_table(head, rows)}"
+    return (
+        f"**Growth.** The same with 20 quick teachers, so that what we add shows.\n\n{markdown(head, rows)}"
+    )
 
 
 def _end_to_end(ended: Sequence[Record]) -> str:
@@ -145,7 +147,7 @@ def _end_to_end(ended: Sequence[Record]) -> str:
     return (
         "**From parquet to a saved model**, by `consilience unify` with 4 ONNX teachers: killed with SIGKILL "
         "twice and started again. The limit is RLIMIT_DATA. `ulimit -v` would also count address space that "
-        f"torch and onnxruntime reserve and never use.\n\n{_table(head, rows)}"
+        f"torch and onnxruntime reserve and never use.\n\n{markdown(head, rows)}"
     )
 
 
@@ -177,9 +179,9 @@ def _paper(timed: Sequence[Record]) -> str:
         f"fast as one here; {_bytes(on_paper.NETWORK)}/s of network and {_bytes(on_paper.DISK)}/s of disk a "
         f"machine; shared storage of {_bytes(on_paper.SHARED)}/s in all; {4 * found.columns} bytes a row to "
         "read; no machine waits for another, and none fails.\n\n"
-        f"The workers of `Run(engine='ray')`:\n\n{_table(head, _steps(workers))}\n\n"
+        f"The workers of `Run(engine='ray')`:\n\n{markdown(head, _steps(workers))}\n\n"
         f"In addition, the machine that starts it:\n\n"
-        f"{_table(head, _steps(one))}\n\n{first}"
+        f"{markdown(head, _steps(one))}\n\n{first}"
     )
 
 
@@ -206,8 +208,3 @@ def _sources(records: Sequence[Record]) -> str:
         return "Nothing has been measured yet."
     cores = sorted({str(record["cores"]) for record in records})
     return f"{', '.join(cores)} cores. {source(records)}"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

@@ -18,13 +18,13 @@ from typing import Any
 import click
 
 from consilience._version import __version__
-from consilience._words import visible
 from consilience.cli import library
-from consilience.exceptions import InvalidInputError, shown
+from consilience.exceptions import InvalidInputError, shown, visible
 from consilience.options import Option, did_you_mean
 
 _NOT_IN_IT = ("config", "write_config")
-_WIDTH, _LARGEST = 100, 10**6
+_WIDTH = 100
+_MOST = 2**20  # bytes of a recipe
 
 
 def recipe_keys(command: Any) -> dict[str, click.Parameter]:
@@ -61,9 +61,8 @@ def read_recipe(file: Path, ctx: click.Context) -> dict[str, Any]:
 
 def _table(file: Path, name: str) -> Mapping[str, Any]:
     """Return the keys for a command: its table, or all of a file without tables."""
-    try:
-        data = library.read_bytes(file, f"--config: {file}", most=_LARGEST, links=True)
-        content = tomllib.loads(data.decode("utf-8-sig"))  # some editors begin a file with a mark
+    try:  # some editors begin a file with a mark
+        content = tomllib.loads(library.read_bytes(file, most=_MOST, links=True).decode("utf-8-sig"))
     except InvalidInputError:
         raise
     except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, and of lists in lists in lists

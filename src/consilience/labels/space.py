@@ -319,7 +319,7 @@ def resolve_aliases(aliases: Mapping[Any, Any]) -> dict[Any, Any]:
             name = aliases[seen[-1]]
             if not isinstance(name, str | int | float) or kind_of(name) != kind_of(seen[-1]):
                 raise LabelSpaceError(
-                    f"aliases rename {seen[-1]!r} to {shown(name)}; give {kind_of(seen[-1])} for "
+                    f"aliases rename {shown(seen[-1])} to {shown(name)}; give {kind_of(seen[-1])} for "
                     f"{kind_of(seen[-1])}."
                 )
             if name in seen:
@@ -363,13 +363,14 @@ def check_packed_logits(
             raise TypeError(f"they have type {array.dtype}")
         packed = np.ascontiguousarray(array, dtype=np.float64)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise InvalidInputError(f"{what} cannot be read as numbers ({error}); {expected}.") from None
+        advice = f" They are a sparse matrix: give {what}.toarray()." if hasattr(logits, "toarray") else ""
+        raise InvalidInputError(f"{what} cannot be read as numbers ({error}); {expected}.{advice}") from None
     if array.ndim != 2 or packed.shape[1] != space.n_columns:
         raise InvalidInputError(f"{what} have shape {array.shape}; {expected}.")
     if rows not in (None, len(packed)):
         raise InvalidInputError(f"{what} have {len(packed)} rows and X has {rows}.")
     for i in () if np.isfinite(packed).all() else range(space.n_teachers):
-        check_block(packed[:, space.block(i)], f"{what} of {space.names[i]!r}")
+        check_block(packed[:, space.block(i)], f"{what} of {shown(space.names[i])}")
     return packed
 
 

@@ -145,16 +145,29 @@ def _batches(path: Path) -> Iterator[Any]:
                 column_types=dict.fromkeys(names, arrow.string()), strings_can_be_null=False
             ),
         )
+        last = ""
         for batch in batches:
             if len(batch):
+                last = batch.columns[-1][-1].as_py()
                 yield arrow.table([compute.utf8_trim_whitespace(one) for one in batch.columns], names=names)
     except arrow.ArrowInvalid:
         if not wrong:
             raise
-        raise ValueError(
+        kind = csv.Error if _has_line_break(wrong[0].text) else ValueError
+        raise kind(
             f"line {wrong[0].number} has {counted(wrong[0].actual_columns, 'column')} and the first has "
             f"{len(first)}{separator_advice(first)}"
         ) from None
+    # Arrow takes the end of the file for the end of a quote: then the last cell holds all lines after it
+    if _has_line_break(last):
+        with path.open("rb") as content:
+            n_quotes = sum(line.count(b'"') for line in content)
+        if n_quotes % 2:
+            raise csv.Error("its last cell has no end")
+
+
+def _has_line_break(text: str) -> bool:
+    return "\n" in text or "\r" in text
 
 
 def _is_header(first: Sequence[str], facts: Sequence[set[str]]) -> bool:

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from consilience._validation import check_count
+from consilience._validation import check_count, check_weights
 from consilience._words import shorten
-from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidInputError, warn
+from consilience.exceptions import ConvergenceWarning, CoverageWarning, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import make_layout
 from consilience.kernels.unify.temperature import fit_temperature, is_at_bound
@@ -164,11 +164,8 @@ def divide_by_temperatures(logits: Floats, temperatures: Floats, space: LabelSpa
     [[1.0, 2.0, 2.0, 3.0]]
     """
     packed = check_packed_logits(logits, space)
-    if np.shape(temperatures) != (space.n_teachers,):
-        raise InvalidInputError(
-            f"temperatures have shape {np.shape(temperatures)}; expected one per teacher."
-        )
-    divided: Floats = packed / np.repeat(temperatures, np.diff(space.offsets))
+    each = check_weights("temperatures", temperatures, space.n_teachers)
+    divided: Floats = packed / np.repeat(each, np.diff(space.offsets))
     return divided
 
 

@@ -38,8 +38,13 @@ from consilience.teachers.outputs import (
     read_features,
 )
 
-_KINDS: dict[str, Output] = {"logits": "logits", "proba": "probabilities", "labels": "labels"}
-_KINDS["probabilities"] = "probabilities"
+_KINDS: dict[str, Output] = {
+    "logits": "logits",
+    "proba": "probabilities",
+    "labels": "labels",
+    "probabilities": "probabilities",
+}
+"""The arrays of an .npz file that hold outputs, and what they are."""
 _PART_ROWS = 2**16  # that are looked at together
 
 

@@ -51,10 +51,6 @@ _ACTIVATIONS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "tanh": np.tanh,
     "relu": lambda Z: np.maximum(Z, 0),
 }
-_BY_PAIRS = (
-    "gives a margin per pair of its {} classes (one-vs-one), not one per class. "
-    "Set decision_function_shape='ovr' on it, or wrap it in CalibratedClassifierCV."
-)
 
 
 class Sklearn(Adapter):
@@ -92,7 +88,12 @@ class Sklearn(Adapter):
         found = own_or_given(own, classes, shown, what=f"a {kind} without classes_")
         # with three classes there are three pairs, too: the shape alone would not tell
         by_pairs = getattr(self._last, "decision_function_shape", None) == "ovo" and len(found) > 2
-        ensure(proba or not by_pairs, shown, _BY_PAIRS.format(len(found)))
+        ensure(
+            proba or not by_pairs,
+            shown,
+            f"gives a margin per pair of its {len(found)} classes (one-vs-one), not one per class. "
+            "Set decision_function_shape='ovr' on it, or wrap it in CalibratedClassifierCV.",
+        )
         super().__init__(shown, found, options, output="probabilities" if proba else "logits")
         self._named = isinstance(options.embed, str)
         if self._named:
