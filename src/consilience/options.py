@@ -243,6 +243,17 @@ def anything(says: str, read: Callable[[str], Any] | None = None) -> Check:
     return Check(lambda name, value: value, says, read)
 
 
+def function_of_yours() -> Check:
+    """What can be called."""
+
+    def run(name: str, value: Any) -> Any:
+        if not callable(value):
+            raise InvalidInputError("{argument} must be a function.", argument=name, value=value)
+        return value
+
+    return Check(run, "callable")
+
+
 def each(check: Check) -> Check:
     """Several of what another check takes; on the command line the option is repeated."""
     return replace(check, many=True)

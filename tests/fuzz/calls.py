@@ -1,6 +1,6 @@
 """The calls of the campaign, made of signatures and of declarations of options: what is new is tried, too.
 
-A call has valid arguments, of which one to three are then made odd; or one of the files that it reads is damaged.
+A call has valid arguments, of which one to three are then made odd.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,15 +36,16 @@ FITTED = {
     "a clustering": consilience.CollisionClustering(3, n_init=1, random_state=0).fit(X),
     "a label space": SPACE,
 }
-VALID: dict[str, Any] = {
-    "X": X, "x": X[0], "y": Y, "proba": PROBA, "Q": PROBA, "source": PROBA, "target": PROBA, "prior": [0.2, 0.3, 0.5],
-    "logits": _random.normal(size=(24, 4)), "reference": None, "embeddings": X, "source_embeddings": X, "source_y": Y,
-    "labels_true": Y, "labels_pred": Y, "labels": Y[:3], "sample_weight": np.ones(24), "cost": 1 - np.eye(3), "lam": 1.0,
+VALID: dict[str, Any] = {  # arguments by their names
+    "X": X, "x": X[0], "y": Y, "proba": PROBA, "Q": PROBA, "source": PROBA, "target": PROBA, "embeddings": X,
+    "logits": _random.normal(size=(24, 4)), "reference": None, "source_embeddings": X, "source_y": Y,
+    "labels_true": Y, "labels_pred": Y, "labels": Y[:3], "sample_weight": np.ones(24), "cost": 1 - np.eye(3),
     "space": SPACE, "teachers": [MODEL, PAIR], "teacher": MODEL, "obj": MODEL, "model": MODEL, "max_rows": 20,
     "class_lists": [["a", "b"], ["b", "c"]], "classes": [0, 1, 2], "temperatures": np.ones(2), "epsilon": 0.5,
     "name": "unified", "path": "unified.onnx", "folder": "shelf", "example": X, "metrics": {"accuracy": 0.5},
-    "n_clusters": 3, "n_neighbors": 2, "n_init": 1, "student": "logistic", "random_state": 0, "n_folds": 2, "block": 0,
+    "n_clusters": 3, "n_neighbors": 2, "n_init": 1, "student": "logistic", "random_state": 0, "n_folds": 2,
     "methods": ["sd"], "teacher_temperatures": [None], "self_label": [False], "transition": np.eye(3),
+    "lam": 1.0, "prior": [0.2, 0.3, 0.5],
 }  # fmt: skip
 OWN: dict[str, dict[str, Any]] = {  # where a name means something else than in most calls
     "Unifier": {"y": None, "logits": None}, "SoftLabelClassifier": {"y": PROBA, "classes": None},
@@ -52,12 +54,12 @@ OWN: dict[str, dict[str, Any]] = {  # where a name means something else than in 
     "as_teacher": {"name": "t"}, "using": {"run": None}, "cost_matrix": {"cost": "embedding"},
     "cover": {"cost": "size"}, "cover_names": {"cost": "size"}, "add": {"name": "new", "source": ""},
     "block": {"teacher": 0}, "read": {"rows": 3}, "report": {"path": "report.html", "logits": None},
-    **{name: {"logits": None} for name in ("compare", "disagreements", "estimate")},
-    "evaluate": {"logits": None, "teachers": True}, "compare": {"y": None, "logits": None, "methods": ["sd"]},
-    "consilience distil": {"teacher": "unified.onnx"}, "consilience inspect": {"out": None},
-    "consilience score": {"out": "out.npy"}, "consilience cluster": {"out": "out.csv"}, "consilience predict": {"out": "out.csv"},
+    "disagreements": {"logits": None}, "estimate": {"logits": None}, "compare": {"y": None, "logits": None},
+    "evaluate": {"logits": None, "teachers": True}, "consilience distil": {"teacher": "unified.onnx"},
+    "consilience inspect": {"out": None}, "consilience score": {"out": "out.npy"},
+    "consilience cluster": {"out": "out.csv"}, "consilience predict": {"out": "out.csv"},
     "consilience cache": {"folder": "scores"}, "consilience repo add": {"name": "new"},
-    "consilience demo": {"log": "json", "config": "no.toml"},
+    "consilience demo": {"config": "no.toml"},
 }  # fmt: skip
 THEN: dict[str, Callable[[Any], Any]] = {  # what is done with the result
     "as_teacher": lambda teacher: teacher.predict_logits(X) if teacher is not None else None,
@@ -66,6 +68,19 @@ THEN: dict[str, Callable[[Any], Any]] = {  # what is done with the result
     "Repository": len,
     "Run": lambda run: run.check_options(),
 }
+
+
+def make_files() -> None:
+    """Make the files that calls read, in this folder."""
+    FITTED["a unifier"].save("unified.onnx")
+    for name, array in {"X": X, "y": Y}.items():
+        np.save(f"{name}.npy", array)
+        np.savetxt(f"{name}.csv", array, delimiter=",")
+    consilience.Repository("shelf").add("unified.onnx", name="unified", reference=X)
+    Path("empty").touch()
+    Path("loop").symlink_to("loop")
+
+
 NOT_CALLED = {
     "fit",
     "fit_predict",
@@ -89,9 +104,9 @@ FILES = (
     "a/b.npy",
     "x" * 300,
 )
-LINE: dict[str, Any] = {  # the valid words of commands
-    "teacher": ["unified.onnx"], "files": ["unified.onnx"], "model": "unified.onnx", "data": "X.npy", "labels": "y.npy",
-    "folder": "shelf", "name": "unified", "classes": ["0"], "out": "out.onnx",
+LINE: dict[str, Any] = {  # the same of commands
+    "teacher": ["unified.onnx"], "files": ["unified.onnx"], "model": "unified.onnx", "data": "X.npy",
+    "labels": "y.npy", "folder": "shelf", "name": "unified", "classes": ["0"], "out": "out.onnx",
 }  # fmt: skip
 
 
@@ -151,7 +166,7 @@ def _command(words: str, options: Mapping[str, Option]) -> Callable[..., Any]:
 
 
 def _commands(group: Any, words: str) -> Iterator[tuple[str, Call]]:
-    """Yield the commands of a group; `demo` takes long, so it only gets as far as a recipe that is not there."""
+    """Yield the commands of a group; `demo` takes long, so it gets a recipe that is not there."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from _commands(command, f"{words}{name} ")

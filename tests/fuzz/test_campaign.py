@@ -1,7 +1,8 @@
-"""A few seconds of the campaign in every test run, and what it stands on: valid calls, all names, both limits."""
+"""A few seconds of the campaign in every test run, and what it stands on: valid calls, and all names."""
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from pathlib import Path
 
@@ -17,31 +18,38 @@ from tests.fuzz import calls, campaign  # noqa: E402
 import consilience  # noqa: E402
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        calls.make_files()
+    return folder
+
+
+@pytest.mark.parametrize("name", calls.CALLS)
+def test_valid_calls_have_a_right_answer(
+    name: str, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name in ("consilience demo", "consilience cache"):
+        pytest.skip("there is nothing to read")
+    shutil.copytree(files, tmp_path, symlinks=True, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-
-
-def test_valid_calls_have_a_right_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    campaign.make_folder()
-    slow = ("consilience unify", "consilience distil", "consilience compare", "consilience demo")
     monkeypatch.setattr("consilience.students.server.ModelServer.serve_forever", lambda _: None)
-    for name, call in calls.CALLS.items():
-        if name.startswith(slow) or name in (
-            "a shelf.remove",
-            "consilience cache",
-            "consilience repo remove",
-        ):
-            continue
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            campaign.check_answer(name, call.function(**call.valid), bool(caught))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        campaign.check_answer(name, calls.CALLS[name].function(**calls.CALLS[name].valid), caught)
 
 
 def test_drawn_calls_have_a_right_answer_or_an_error_of_ours() -> None:
-    made, found = campaign.campaign(seed=0, n_calls=1000, seconds=8)
-    assert made > 20
-    assert not found
+    made, wrong = campaign.campaign(seed=0, n_calls=60, seconds=8)
+    assert made
+    assert not wrong
+
+
+def test_a_call_that_takes_too_long_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "SECONDS", 0.0)
+    assert campaign.campaign(seed=0, n_calls=1) == (1, ["seed 0, call 0: no answer"])
 
 
 def test_wrong_answers_are_found() -> None:
@@ -51,13 +59,7 @@ def test_wrong_answers_are_found() -> None:
         "estimate_soft_labels": np.array([[1.5, -0.5]]),
     }.items():
         with pytest.raises(campaign.Finding):
-            campaign.check_answer(name, answer, warned=False)
-
-
-def test_a_call_without_end_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign, "SECONDS", 0.0)
-    with campaign.Worker() as worker:
-        assert worker.ask(0, 1) == "no answer in 0.0 s"
+            campaign.check_answer(name, answer, [])
 
 
 def test_every_public_name_is_tried() -> None:
