@@ -106,11 +106,12 @@ def start(folder: str) -> None:
 def campaign(seed: int, n_calls: int, seconds: float = float("inf"), first: int = 0) -> tuple[int, list[str]]:
     """Make calls, until there are as many or so much time has passed: return how many, and wrong answers."""
     wrong: list[str] = []
-    number, last, end = first, first + n_calls, time.monotonic() + seconds
+    number, last, end = first, first + n_calls, float("inf")
     while number < last and time.monotonic() < end:
         # a worker that hangs or dies does not answer, and is replaced
         with tempfile.TemporaryDirectory() as folder, _CONTEXT.Pool(1, start, (folder,)) as pool:
             pool.apply(os.getpid)  # it has imported all
+            end = min(end, time.monotonic() + seconds)
             problem: str | None = ""
             while problem != "no answer" and number < last and time.monotonic() < end:
                 try:

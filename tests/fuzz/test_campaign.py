@@ -17,6 +17,8 @@ from tests.fuzz import calls, campaign  # noqa: E402
 
 import consilience  # noqa: E402
 
+SKIPPED = [f"consilience {name}" for name in ("demo", "cache", "unify", "distil", "compare")]
+
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -31,8 +33,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_valid_calls_have_a_right_answer(
     name: str, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if name in ("consilience demo", "consilience cache"):
-        pytest.skip("there is nothing to read")
+    if name in SKIPPED:
+        pytest.skip("takes long, and tests/cli has it")
     shutil.copytree(files, tmp_path, symlinks=True, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("consilience.students.server.ModelServer.serve_forever", lambda _: None)
@@ -42,14 +44,9 @@ def test_valid_calls_have_a_right_answer(
 
 
 def test_drawn_calls_have_a_right_answer_or_an_error_of_ours() -> None:
-    made, wrong = campaign.campaign(seed=0, n_calls=60, seconds=8)
+    made, wrong = campaign.campaign(seed=0, n_calls=300, seconds=5)
     assert made
     assert not wrong
-
-
-def test_a_call_that_takes_too_long_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign, "SECONDS", 0.0)
-    assert campaign.campaign(seed=0, n_calls=1) == (1, ["seed 0, call 0: no answer"])
 
 
 def test_wrong_answers_are_found() -> None:
@@ -58,7 +55,7 @@ def test_wrong_answers_are_found() -> None:
         "a unifier.predict_proba": np.array([[0.5, 0.6]]),
         "estimate_soft_labels": np.array([[1.5, -0.5]]),
     }.items():
-        with pytest.raises(campaign.Finding):
+        with pytest.raises(campaign.WrongAnswerError):
             campaign.check_answer(name, answer, [])
 
 
