@@ -201,7 +201,7 @@ class TestLies:
         zoo.model["inputs"] = [{**INPUT, "shape": [rows, 2]}]
         with pytest.raises(TeacherError, match=f"takes {rows} rows at a time; expected at most 65536"):
             Remote(url, **QUICK).predict_logits(X[:2])
-        with pytest.raises(TeacherError, match="than fit in 1.07 GB"):
+        with pytest.raises(TeacherError, match=r"than fit in 1\.07 GB"):
             pad(np.zeros((1, 10**6)), 2**16, "zoo")
         with pytest.raises(LabelSpaceError, match="one of 100000 characters"):
             class_list(["x" * 10**5, *map(str, range(1000))])
