@@ -19,7 +19,7 @@ import numbers
 import operator
 import re
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -238,9 +238,21 @@ def size() -> Check:
     return Check(parse_size, "size in bytes, int or str", str)
 
 
-def anything(says: str, read: Callable[[str], Any] | None = None) -> Check:
-    """Whatever the part that uses it takes, which checks it."""
-    return Check(lambda name, value: value, says, read)
+def anything(
+    says: str,
+    read: Callable[[str], Any] | None = None,
+    *,
+    words: Collection[str] = (),
+    make: Callable[[str], Any] | None = None,
+) -> Check:
+    """Whatever the part that uses it takes, which checks it; but of texts only `words`, if there are any."""
+
+    def run(name: str, value: Any) -> Any:
+        if words and isinstance(value, str):
+            check_choice(name, value, words)
+        return value
+
+    return Check(run, says, read, tuple(words), make)
 
 
 def each(check: Check) -> Check:

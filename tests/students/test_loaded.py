@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 import consilience
 from consilience import InvalidInputError, SoftLabelClassifier, Unifier, as_teacher, load
 from consilience.files.card import read_card
-from consilience.files.made import rows_sha256
+from consilience.rows.tables import rows_sha256
 from consilience.students import Ngrams
 
 pytest.importorskip("onnxruntime")

@@ -159,7 +159,7 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
         self.checks_ = [check for _, _, check in examined if check is not None]
         self.teacher_weights_ = weights
         self.history_ = getattr(student, "history_", [])
-        self._keep_student(student, few, as_seen, n_rows=None if places is None else len(rows))
+        self._keep_student(student, few, as_seen, None if places is None else len(rows))
         return self
 
     def _make_student(self, X: Any, loss: Loss, run: Run) -> Any:

@@ -24,8 +24,7 @@ from consilience.kernels.transport.centres import centre_distances, class_means
 from consilience.rows import Rows, new_array
 from consilience.rows.targets import ROW_VISITS, TargetRows
 from consilience.run import Run
-from consilience.scoring.blocks import observe_all, open_teachers
-from consilience.scoring.store import as_store
+from consilience.scoring.blocks import observe_all, open_cache, open_teachers
 from consilience.teachers import Observed, Teacher
 from consilience.transport.centres import features
 
@@ -321,7 +320,7 @@ def _answers(
             part = rows.rows_of(number)
             yield part, {place: observed.take(part) for place, observed in known.items()}
         return
-    store, tell = as_store(run.cache, run.cache_limit), run.counter("scoring", len(known) * len(rows))
+    store, tell = open_cache(run), run.counter("scoring", len(known) * len(rows))
     asked = open_teachers(teachers, rows, run, store, places=sorted(known), embeddings=True)
     for block in rows.blocks():
         yield block.rows, observe_all(asked, len(teachers), block, tell)

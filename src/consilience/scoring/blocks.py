@@ -19,10 +19,11 @@ from consilience._version import __version__
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import Card, carded
 from consilience.files.disk import replacing
-from consilience.files.made import KEY, date_now, rows_sha256
+from consilience.files.made import KEY, date_now
 from consilience.labels import LabelSpace
 from consilience.options import Options, anything, check_choice, count, number, option, optional
 from consilience.rows.rows import Block, Rows, as_rows, new_array, take_rows
+from consilience.rows.tables import rows_sha256
 from consilience.run import Run, Tell
 from consilience.scoring.batches import FIRST, SETTLE, Batch, Pace, ask, ask_batches
 from consilience.scoring.store import ScoreStore, as_store
@@ -81,9 +82,14 @@ def engine_options(run: Run) -> RayOptions:
     return made
 
 
+def open_cache(run: Run) -> ScoreStore | None:
+    """Return the cache of a run, opened; None if it has none."""
+    return None if run.cache is None else as_store(run.cache, run.cache_limit)
+
+
 def with_open_cache(run: Run) -> Run:
     """Return the same `Run` with its cache opened, for a verb that asks teachers several times."""
-    return run.changed(cache=as_store(run.cache, run.cache_limit), cache_limit=None)
+    return run.changed(cache=open_cache(run), cache_limit=None)
 
 
 def score(teachers: Sequence[Teacher], space: LabelSpace, rows: Rows, run: Run) -> NDArray[np.float32]:
@@ -123,7 +129,7 @@ def score_here(
     teachers: Sequence[Teacher], space: LabelSpace, rows: Rows, run: Run, finish: Finish | None = None
 ) -> Iterator[BlockScores]:
     """Do what `score_blocks` does, in this process."""
-    asked = open_teachers(teachers, rows, run, as_store(run.cache, run.cache_limit))
+    asked = open_teachers(teachers, rows, run, open_cache(run))
     tell = run.counter("scoring", len(teachers) * len(rows))
     for block in rows.blocks():
         packed = side_by_side(observe_all(asked, len(teachers), block, tell))
@@ -146,7 +152,7 @@ def observe(teacher: Teacher, rows: Any, run: Run, embeddings: bool = True) -> O
         Whether embeddings are wanted, too.
     """
     rows = as_rows(rows)
-    asked = Asked(teacher, rows, run, as_store(run.cache, run.cache_limit), embeddings)
+    asked = Asked(teacher, rows, run, open_cache(run), embeddings)
     answers, tell = _Answers(teacher, len(rows), run, np.float64), run.counter("scoring", len(rows))
     # no rows are asked about, too: they may be of a wrong kind
     for block in rows.blocks() if len(rows) else [Block(0, slice(0, 0), rows.given)]:

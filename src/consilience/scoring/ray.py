@@ -40,6 +40,7 @@ from consilience.scoring.blocks import (
     engine_options,
     len_of,
     observe_all,
+    open_cache,
     open_teachers,
     placed,
     score_here,
@@ -47,7 +48,6 @@ from consilience.scoring.blocks import (
     side_by_side,
     with_open_cache,
 )
-from consilience.scoring.store import as_store
 from consilience.teachers import Teacher
 from consilience.teachers.outputs import summary
 
@@ -396,5 +396,5 @@ class Worker:
         self._finish = load(finish)
         for i, one in pickled.items():
             with placed(i, self._n_teachers):
-                self._asked[i] = Asked(load(one), rows, self._run, as_store(self._run.cache))
+                self._asked[i] = Asked(load(one), rows, self._run, open_cache(self._run))
         self._rows = rows

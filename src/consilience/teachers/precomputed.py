@@ -17,9 +17,10 @@ from consilience._words import shorten
 from consilience.exceptions import ConsilienceWarning, warn
 from consilience.files.arrays import NpyFile, open_npy, open_npz
 from consilience.files.card import Card
-from consilience.files.made import data_hash, rows_sha256
+from consilience.files.made import data_hash
 from consilience.labels import read_labels
 from consilience.options import number, option, takes
+from consilience.rows.tables import rows_sha256
 from consilience.teachers.base import (
     Adapter,
     Teacher,
