@@ -49,7 +49,7 @@ from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import DATA_VARIABLE
 from benchmarks.results import markdown
-from consilience.cli.log import progress_bars
+from consilience.cli.log import Log, progress_bars
 from consilience.scoring.store import ScoreStore
 from consilience.teachers import Teacher
 
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     timed = {"sentences": sentences.texts}
     if (folder / NEWS).is_file():
         timed["news"] = comparison.read_sentences(folder / NEWS, comparison.SPEED_ROWS, options.seed).texts
-    with progress_bars() as report, tempfile.TemporaryDirectory() as temporary:
+    with progress_bars(Log()) as report, tempfile.TemporaryDirectory() as temporary:
         found = gather(
             rows=options.rows, per_catalogue=options.per_catalogue, seed=options.seed, progress=report
         )

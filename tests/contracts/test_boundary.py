@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
 from consilience import (
@@ -19,8 +21,11 @@ from consilience import (
     SoftLabelClassifier,
     Unifier,
     as_teacher,
+    load,
     rank_teachers,
 )
+from consilience.students.server import ModelServer, ServedModel
+from consilience.teachers.inference_protocol import encode
 
 RANDOM = np.random.default_rng(0)
 X, Y, PROBA = RANDOM.normal(size=(60, 3)), np.arange(60) % 3, RANDOM.dirichlet(np.ones(3), 60)
@@ -98,3 +103,19 @@ def test_what_only_looks_odd_is_taken() -> None:
     np.testing.assert_array_equal(model.predict(matrix), model.predict(X))
     np.testing.assert_array_equal(model.predict(np.ma.masked_array(X)), model.predict(X))
     np.testing.assert_array_equal(model.predict(X.tolist()), model.predict(X))
+
+
+def test_missing_values_go_all_the_way(tmp_path: Path) -> None:
+    """Rows with gaps are learnt from, predicted, saved and served, where teachers and student take them."""
+    gaps = np.where(RANDOM.random(X.shape) < 0.1, np.nan, X)
+    low, high = (
+        HistGradientBoostingClassifier(max_iter=5).fit(gaps[rows], Y[rows]) for rows in (Y < 2, Y > 0)
+    )
+    model = Unifier([low, high], "boosting", random_state=0).fit(gaps)
+    proba = model.predict_proba(gaps)
+    path = model.save(tmp_path / "gaps.onnx")
+    np.testing.assert_allclose(load(path).predict_proba(gaps), proba, atol=1e-5)
+    body, headers = encode({}, "inputs", [("X", "FP64", gaps[:3])], binary=True)
+    with ModelServer(ServedModel(path)).start() as server:
+        answer = httpx.post(f"{server.url}/infer", content=body, headers=headers).json()
+    np.testing.assert_allclose(np.reshape(answer["outputs"][0]["data"], (3, 3)), proba[:3], atol=1e-5)

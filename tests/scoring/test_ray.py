@@ -117,6 +117,7 @@ def test_rows_that_ray_holds() -> None:  # arrays: tests/unify/test_unifier_on_r
     check_source(as_rows(data), texts, sent=False)
 
 
+@pytest.mark.nightly
 def test_a_teacher_that_always_ends_its_process() -> None:
     def dies(rows: Any) -> Any:
         if (rows[:, 0] == X[300, 0]).any():
@@ -127,6 +128,7 @@ def test_a_teacher_that_always_ends_its_process() -> None:
         on_ray([*teachers()[:2], function(dies, "deadly")])
 
 
+@pytest.mark.nightly
 def test_a_machine_that_is_removed(ray_cluster: Any) -> None:
     def slow(rows: Any) -> Any:
         time.sleep(0.02)
@@ -189,6 +191,7 @@ def test_a_store_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
     assert len(told) == 1
 
 
+@pytest.mark.nightly
 def test_a_hung_teacher_is_told() -> None:
     def hangs(rows: Any) -> Any:
         while (rows[:, 0] == X[300, 0]).any():

@@ -132,7 +132,7 @@ def test_other_files_are_refused_with_advice(tmp_path: Path) -> None:
         tmp_path / "scores.npz": "If these are the outputs of a model, use as_teacher",
         tmp_path / "no.onnx": "does not exist",
         tmp_path / "no.pkl": "load reads .onnx and .npz",
-        5: "path=5 must be the name of a file",
+        5: "path=5 must be the path of a file",
     }
     for path, message in cases.items():
         with pytest.raises(InvalidInputError, match=message):

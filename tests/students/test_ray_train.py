@@ -81,6 +81,7 @@ WHOLE = {"optimizer": "sgd", "batch_size": 400, "validation_fraction": 0.0}
 """Batches of all rows: whatever worker has which of them, a step is the same as in one process."""
 
 
+@pytest.mark.nightly
 def test_a_network_learns_what_it_learns_in_one_process_though_a_worker_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

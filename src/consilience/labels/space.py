@@ -359,7 +359,8 @@ def check_packed_logits(
             raise TypeError(f"they have type {array.dtype}")
         packed = np.ascontiguousarray(array, dtype=np.float64)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise InvalidInputError(f"{what} cannot be read as numbers ({error}); {expected}.") from None
+        advice = f" They are a sparse matrix: give {what}.toarray()." if hasattr(logits, "toarray") else ""
+        raise InvalidInputError(f"{what} cannot be read as numbers ({error}); {expected}.{advice}") from None
     if array.ndim != 2 or packed.shape[1] != space.n_columns:
         raise InvalidInputError(f"{what} have shape {array.shape}; {expected}.")
     if rows not in (None, len(packed)):

@@ -71,7 +71,7 @@ class FittedClassifier(ClassifierMixin, BaseEstimator, ABC):
         seen = getattr(self, "n_features_in_", None)
         advice = "" if seen is None else f" It was fitted on X of shape (n, {seen})."
         with foreign_errors("The classifier cannot predict X", advice):
-            if seen is not None and rows.kind == "array" and len(rows.shape) == 1:
+            if seen is not None and len(rows) and rows.kind == "array" and len(rows.shape) == 1:
                 raise InvalidInputError(
                     f"X has shape {rows.shape}.{advice} Reshape your data: X.reshape(1, -1) is one row."
                 )
