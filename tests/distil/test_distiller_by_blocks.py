@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 
 from consilience import CrossTaskDistiller, as_teacher
 from consilience.distil import distiller
-from consilience.distil.targets import training_options
+from consilience.distil.distiller import training_options
 from consilience.exceptions import ConsilienceWarning, CoverageWarning, InvalidInputError, TeacherError
 from consilience.run import Run
 from consilience.students import Network
