@@ -152,7 +152,7 @@ def check_epsilon(epsilon: float | str, cost: NDArray[np.float64]) -> float:
     consilience.exceptions.InvalidInputError: The cost has a range of 1, with epsilon=1e-310; ...
     """
     if isinstance(epsilon, str):
-        from consilience.kernels.transport.sinkhorn import automatic_epsilon  # imports numba
+        from consilience.kernels.transport.centres import automatic_epsilon  # scipy.spatial takes a while
 
         check_choice("epsilon", epsilon, ("auto",))
         epsilon = automatic_epsilon(cost)

@@ -30,9 +30,9 @@ from consilience import (
 from consilience.exceptions import ScoringError
 from consilience.rows import HeldRows, Rows, as_rows
 from consilience.rows.datasets import RayRows
-from consilience.run import Run
-from consilience.scoring import engine_options, score_blocks
+from consilience.run import Run, engine_options
 from consilience.scoring import ray as engine
+from consilience.scoring import score_blocks
 from consilience.teachers import Function, Teacher
 
 pytestmark = [

@@ -23,8 +23,8 @@ from consilience.rank.metrics import SCORES, Case, fitted_logits, maker_of
 from consilience.rank.options import Metric, Own, RankOptions, Transport
 from consilience.rank.ranking import RankedTeacher, Ranking
 from consilience.rows import as_rows, memory_budget
-from consilience.run import Run, resolve_run
-from consilience.scoring import engine_options, observe, with_open_cache
+from consilience.run import Run, engine_options, resolve_run
+from consilience.scoring import observe, with_open_cache
 from consilience.students.make import named_student
 from consilience.teachers import Observed, Teacher, as_teacher
 from consilience.teachers.given import GivenTeachers, distinct_names, given_teachers

@@ -31,13 +31,11 @@ from consilience.exceptions import (
 from consilience.labels import LabelSpace
 from consilience.rows import Block, Rows
 from consilience.rows.datasets import sent_to_ray
-from consilience.run import Run
+from consilience.run import RayOptions, Run, engine_options
 from consilience.scoring.blocks import (
     Asked,
     BlockScores,
     Finish,
-    RayOptions,
-    engine_options,
     len_of,
     observe_all,
     open_cache,

@@ -16,8 +16,7 @@ from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.rows.images import ImagePreprocess
 from consilience.rows.tables import differ_in_size, has_missing, is_instance_of, is_numeric, is_table, quoted
-from consilience.run import Run
-from consilience.scoring import engine_options
+from consilience.run import Run, engine_options
 from consilience.students.student import Classifier, Student, student_name
 
 

@@ -27,8 +27,7 @@ from consilience.kernels.arrays import Floats
 from consilience.rows import as_rows
 from consilience.rows.tables import as_values
 from consilience.rows.targets import TargetRows
-from consilience.run import Run, resolve_run
-from consilience.scoring import engine_options
+from consilience.run import Run, engine_options, resolve_run
 from consilience.students.batches import Pair, Plan, plan_training, prepared
 from consilience.students.modules import Standardize, call_factory, check_output, default_module
 from consilience.students.options import NetworkOptions

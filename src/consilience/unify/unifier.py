@@ -20,8 +20,8 @@ from consilience.labels import LabelSpace, check_packed_logits
 from consilience.methods import Method
 from consilience.rows import Rows, as_rows, new_array
 from consilience.rows.targets import TargetRows
-from consilience.run import Run, resolve_run
-from consilience.scoring import engine_options, score, with_open_cache
+from consilience.run import Run, engine_options, resolve_run
+from consilience.scoring import score, with_open_cache
 from consilience.soft_labels.agreement import agreement_temperatures, divide_by_temperatures
 from consilience.soft_labels.estimate import fill_soft_labels, rows_to_compare
 from consilience.soft_labels.neighbours import N_NEIGHBORS, average_over_neighbours

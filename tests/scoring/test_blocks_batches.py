@@ -14,7 +14,7 @@ from tests.scoring.ask import observe
 from consilience import InvalidInputError, TeacherError, as_teacher
 from consilience._validation import take_rows
 from consilience.scoring import batches, blocks
-from consilience.scoring.batches import BATCH_SECONDS, Pace
+from consilience.scoring.blocks import BATCH_SECONDS, Pace
 from consilience.scoring.store import ScoreStore
 from consilience.students.ngrams import Ngrams
 from consilience.teachers import Function, join_classes, rename_classes
