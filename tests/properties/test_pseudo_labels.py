@@ -14,7 +14,8 @@ from scipy.special import softmax
 
 from consilience.collision.pseudo_labels import collision_pseudo_labels
 from consilience.exceptions import ConvergenceWarning
-from consilience.kernels.collision.first_order import expectation_maximisation, total_loss
+from consilience.kernels.collision.entropy import total_loss
+from consilience.kernels.collision.first_order import expectation_maximisation
 from consilience.kernels.collision.interior_point import interior_point
 
 Floats = NDArray[np.float64]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from consilience.kernels.collision import interior_point as module
-from consilience.kernels.collision.first_order import lower_bound, total_loss
+from consilience.kernels.collision.entropy import lower_bound, total_loss
 from consilience.kernels.collision.interior_point import interior_point
 
 Floats = NDArray[np.float64]
