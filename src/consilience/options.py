@@ -26,7 +26,7 @@ from functools import wraps
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from consilience._words import parse_size
-from consilience.exceptions import InvalidInputError, shown
+from consilience.exceptions import InvalidInputError, NotFittedError, shown
 
 _MOST = 2**32 - 1  # the largest seed of numpy; no count comes near it
 _REQUIRED: Any = inspect.Parameter.empty
@@ -137,6 +137,12 @@ def as_random_state(random_state: object) -> Any:
             argument="random_state",
             value=random_state,
         ) from None
+
+
+def check_fitted(estimator: object, attribute: str) -> None:
+    """Raise unless an estimator has the attribute that `fit` gives it."""
+    if not hasattr(estimator, attribute):
+        raise NotFittedError(f"This {type(estimator).__name__} is not fitted yet; call fit first.")
 
 
 @dataclass(frozen=True)
