@@ -8,6 +8,7 @@ import pytest
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 
 from consilience import CollisionClassifier, CollisionClustering, CrossTaskDistiller, Unifier, exceptions
+from consilience._words import shorten
 from consilience.exceptions import (
     ConsilienceError,
     ConsilienceWarning,
@@ -117,3 +118,27 @@ def test_not_fitted_is_one_error_for_all_estimators() -> None:
             NotFittedError, match=f"This {type(estimator).__name__} is not fitted yet; call fit"
         ):
             estimator.predict(rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{row}{remedy}", r"'\x7brow}\x7bremedy}'"),
+        ("a\0\x1b[2J", r"'a\x00\x1b[2J'"),
+        ("x" * 3000, "(3002 characters)"),
+    ],
+)
+def test_texts_of_others_are_cut_and_escaped_and_are_no_slots(text: str, told: str) -> None:
+    for error in (
+        InvalidInputError(f"y has {shown(text)} in row {{row}}; use {{remedy}}.", remedy=("a", text), row=7),
+        TeacherError(text, f"gave {shorten([text])} in row {{row}}.", row=7),
+        InvalidInputError("{argument} {row}.", argument="name", value=text, row=7),
+    ):
+        assert told in str(error)
+        assert str(error).count("7") == 1 + str(error).count("x7b")
+        assert len(str(error)) < 700
+    # what a caller forgot to cut
+    told = str(ConsilienceWarning(f"{text}{'x' * 9000} The remedy."))
+    assert told.isprintable()
+    assert len(told) < 2100
+    assert told.endswith("The remedy.")

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 from consilience import as_teacher
-from consilience._words import visible
-from consilience.exceptions import InvalidInputError
+from consilience.exceptions import InvalidInputError, visible
 from consilience.teachers.onnx import load_safely
 
 BATCH = 250

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._optional import require
-from consilience._words import visible
-from consilience.exceptions import InvalidInputError
+from consilience.exceptions import InvalidInputError, visible
 from consilience.rows.images import IMAGES
 
 CIFAR_SIDE = 32

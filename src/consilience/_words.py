@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from consilience.exceptions import InvalidInputError
+from consilience.exceptions import InvalidInputError, safe_text, visible
 
 _UNITS = {
     "": 1, "b": 1,
@@ -28,20 +28,9 @@ def shorten(values: Iterable[Any], most: int = 10) -> str:
     >>> shorten(range(5), 3)
     '0, 1, 2 and 2 more'
     """
-    shown = [visible(str(value)) for value in values]
-    text = ", ".join(shown[:most])
-    return text if len(shown) <= most else f"{text} and {len(shown) - most} more"
-
-
-def visible(text: str) -> str:
-    """Return text with control characters written out, so that a terminal shows them and does not obey them.
-
-    Examples
-    --------
-    >>> print(visible("cat\x1b[2J"))
-    cat\\x1b[2J
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    found = list(values)
+    text = ", ".join(safe_text(str(value)) for value in found[:most])
+    return text if len(found) <= most else f"{text} and {len(found) - most} more"
 
 
 def counted(number: int, noun: str) -> str:

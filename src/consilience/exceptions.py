@@ -37,11 +37,39 @@ if TYPE_CHECKING:
 
 Spelling = Callable[[str, str | None], str]
 """How to write an argument: from its name and its value (None: without one) to text."""
-_LONGEST = 200
+_LONGEST = 200  # characters of a text of others in a message
+_LONGEST_MESSAGE = 2000
+_SLOTS = ("row", "remedy", "argument")
+
+
+def visible(text: str) -> str:
+    """Return text with control characters written out, so that a terminal shows them and does not obey them.
+
+    Examples
+    --------
+    >>> print(visible("cat\x1b[2J"))
+    cat\\x1b[2J
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def safe_text(text: str, most: int = _LONGEST) -> str:
+    """Return a text of others for a message: one line, cut where it is long, and no slot.
+
+    Examples
+    --------
+    >>> print(safe_text("{row}\0"))
+    \\x7brow}\\x00
+    """
+    text = visible(text)
+    text = text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+    for slot in _SLOTS:
+        text = text.replace(f"{{{slot}}}", f"\\x7b{slot}}}")
+    return text
 
 
 def shown(value: object) -> str:
-    """Return the repr of a value, cut where it is long.
+    """Return the repr of a value for a message.
 
     Examples
     --------
@@ -49,12 +77,11 @@ def shown(value: object) -> str:
     ("'ce'", True)
     """
     try:
-        text = " ".join(repr(value).split())  # arrays fill several lines
+        return safe_text(" ".join(repr(value).split()))  # arrays fill several lines
     except Exception:  # whatever a foreign repr raises; a whole number of 5,000 digits has none
         return (
             f"a very long {type(value).__name__}" if isinstance(value, int) else f"a {type(value).__name__}"
         )
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"
 
 
 def as_keyword(name: str, value: str | None) -> str:
@@ -118,14 +145,18 @@ class _Worded:
         return self.worded()
 
     def _filled(self, message: str, spell: Spelling) -> str:
+        """Return a message with its slots filled, control characters written out, and not too long."""
         slots = {
-            "{row}": None if self.row is None else str(self.row),
-            "{remedy}": self.remedy and spell(*self.remedy),
-            "{argument}": self.argument and spell(self.argument, self.value),
+            "row": None if self.row is None else str(self.row),
+            "remedy": self.remedy and spell(*self.remedy),
+            "argument": self.argument and spell(self.argument, self.value),
         }
-        for slot, text in slots.items():
-            message = message if text is None else message.replace(slot, text)
-        return message
+        for slot in _SLOTS:
+            message = message if slots[slot] is None else message.replace(f"{{{slot}}}", str(slots[slot]))
+        if len(message) > _LONGEST_MESSAGE:  # the remedy is at its end
+            half = _LONGEST_MESSAGE // 2
+            message = f"{message[:half]} ... {message[-half:]}"
+        return "\n".join(map(visible, message.split("\n")))
 
 
 class ConsilienceError(Exception):
@@ -221,7 +252,7 @@ class TeacherError(InvalidInputError):
     def worded(self, spell: Spelling = as_keyword) -> str:
         """Return the text, with arguments as `spell` writes them."""
         where = f" ({self.position})" if self.position else ""
-        return f"Teacher {self.teacher!r}{where} {self._filled(self.message, spell)}"
+        return f"Teacher {shown(self.teacher)}{where} {self._filled(self.message, spell)}"
 
     def at(self, index: int, count: int) -> TeacherError:
         """Return the same error with the teacher's place among `count` teachers."""

@@ -193,7 +193,7 @@ def test_a_mistake_is_one_sentence(text: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--config", "no.toml"], "no.toml cannot be read or written: No such file or directory."),
+        (["--config", "no.toml"], "no.toml cannot be read: No such file or directory."),
         (["--config", "latin.toml"], "--config: latin.toml is not TOML: 'utf-8' codec"),
         (["--write-config", "r.json"], "--write-config writes .toml; 'r.json' has another ending."),
         (["--write-config", "no/r.toml"], "--write-config: the folder 'no' does not exist. Make it first."),

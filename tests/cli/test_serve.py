@@ -283,7 +283,7 @@ def test_a_model_is_what_its_card_says(folder: Path) -> None:
     files = ("-t", folder / "north.onnx", "--teacher", folder / "south.onnx", "--data", folder / "X.parquet")
     view = done("verify", folder / "unified.onnx", *files)
     assert view["passed"]
-    names = ["card", "checksum", "safety", "origin", "classes", "columns", "runs"]
+    names = ["card", "checksum", "safety", "origin", "classes", "columns", "runs", "unchanged"]
     assert [check["name"] for check in view["checks"]] == [
         *names, "teacher north.onnx", "teacher south.onnx", "data"
     ]  # fmt: skip
@@ -307,6 +307,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "other data": ("data", {}, ("--data", "numbers.npy")),
     "no record": ("data", {"details": {}}, ("--data", "X.csv")),
     "unsafe": ("safety", {"sha256": None}, ()),
+    "changed card": ("unchanged", {"description": "Better."}, ()),
 }
 
 
@@ -318,7 +319,10 @@ def test_a_check_that_fails_gives_code_1(
     failed, says, words = FAULTS[fault]
     model = Path("plain.onnx" if fault == "another file" else "unified.onnx").read_bytes()
     (tmp_path / "m.onnx").write_bytes(b"nothing of the kind" if fault == "unsafe" else model)
-    card = json.dumps(json.loads(Path("unified.card.json").read_text(encoding="utf8")) | says)
+    content = json.loads(Path("unified.card.json").read_text(encoding="utf8")) | says
+    if fault != "changed card":
+        del content["card_sha256"]
+    card = json.dumps(content)
     if fault != "no card":
         (tmp_path / "m.card.json").write_text("{" if fault == "broken card" else card, encoding="utf8")
     result = run("verify", tmp_path / "m.onnx", *words, "--json")

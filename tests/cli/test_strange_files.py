@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +171,7 @@ def test_a_card_that_renames_classes_is_no_card_of_this_model(folder: Path, tmp_
     result = predict(tmp_path / "m.onnx", tmp_path / "X.npy", tmp_path / "p.csv")
     refused(result, "names the classes b, a, and the model in m.onnx a, b")
     checks = json.loads(run("verify", tmp_path / "m.onnx", "--json").stdout)["checks"]
-    assert [check["name"] for check in checks if not check["passed"]] == ["classes", "runs"]
+    assert [check["name"] for check in checks if not check["passed"]] == ["classes", "runs", "unchanged"]
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "cr\rx"])
@@ -255,3 +258,28 @@ def test_a_mark_at_the_beginning_of_a_file_is_no_part_of_it(tmp_path: Path) -> N
     (tmp_path / "r.toml").write_text(recipe, encoding="utf-8-sig")
     found = run("inspect", "--config", tmp_path / "r.toml", "--json")
     assert json.loads(found.stdout)["classes"] == ["cat", "dog"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--aliases pipe", "--config pipe", "--classes model=@pipe", "--aliases loop.npy", "--data loop.npy"],
+)
+def test_pipes_and_links_to_themselves_are_refused(
+    words: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")  # opening it would wait for ever
+    Path("loop.npy").symlink_to("loop.npy")
+    files = ("-t", folder / "model.onnx", "--data", folder / "X.csv", "--out", "u.onnx")
+    refused(run("unify", *files, *words.split()), words.split()[-1].removeprefix("model=@"))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("words", ["--help", "inspect model.onnx"])
+def test_a_full_disk_behind_stdout_gets_a_sentence(words: str, folder: Path) -> None:
+    command = [sys.executable, "-c", "from consilience.cli import main; main()", *words.split()]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr.endswith("written: No space left on device.\n")
+    assert len(ended.stderr.splitlines()) == 1

@@ -1,15 +1,11 @@
 """CollisionClassifier(noise="auto"): the estimate, what is chosen with it, and what it gains."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris
-from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
 
 from consilience import CollisionClassifier, InvalidInputError
 from consilience.cluster import Softmax
@@ -38,10 +34,7 @@ def digits(rate: float, seed: int) -> Trial:
     return X[train], corrupted(y[train], rate, seed), X[test], y[test]
 
 
-@pytest.fixture(scope="module")
-def iris() -> tuple[np.ndarray, np.ndarray]:
-    X, y = load_iris(return_X_y=True)
-    return X, y
+X, Y = load_iris(return_X_y=True)
 
 
 @pytest.mark.parametrize("loss", ["collision", LOSS])
@@ -52,53 +45,33 @@ def test_the_estimate_is_near_the_truth(rate: float, loss: str) -> None:
         assert auto(loss).fit(X, noisy).noise_rate_ == pytest.approx(rate, abs=0.07), seed
 
 
-def test_it_beats_strong_regularisation_and_the_default_decay_without_knowing_the_rate() -> None:
-    """Six trials that chose nothing; each rival is the better of two."""
-    gains_on_logistic, gains_on_given = [], []
-    for rate in (0.5, 0.7, 0.8):
-        for seed in (30, 31):
-            X, noisy, X_test, y_test = digits(rate, seed)
-            ours = auto().fit(X, noisy).score(X_test, y_test)
-            scaler = StandardScaler().fit(X)
-            views = [(X / 16, X_test / 16), (scaler.transform(X), scaler.transform(X_test))]
-            rivals = [
-                LogisticRegression(C=0.01, max_iter=500).fit(A, noisy).score(B, y_test) for A, B in views
-            ]
-            given = CollisionClassifier(LOSS, noise=rate).fit(X, noisy).score(X_test, y_test)
-            gains_on_logistic.append(ours - max(rivals))
-            gains_on_given.append(ours - given)
-    assert min(gains_on_logistic) > 0, gains_on_logistic
-    assert np.mean(gains_on_logistic) > 0.02, gains_on_logistic
-    assert np.mean(gains_on_given) > 0, gains_on_given
+@pytest.mark.parametrize(("rate", "least"), [(0.0, -0.005), (0.5, 0.01), (0.8, 0.05)])
+def test_it_gains_where_labels_are_wrong_and_loses_nothing_where_they_are_right(
+    rate: float, least: float
+) -> None:
+    X, noisy, X_test, y_test = digits(rate, 40)
+    plain = CollisionClassifier(LOSS).fit(X, noisy).score(X_test, y_test)
+    assert auto().fit(X, noisy).score(X_test, y_test) > plain + least
 
 
-def test_clean_labels_lose_nothing() -> None:
-    for seed in (40, 41):
-        X, y, X_test, y_test = digits(0.0, seed)
-        plain = CollisionClassifier(LOSS).fit(X, y).score(X_test, y_test)
-        assert auto().fit(X, y).score(X_test, y_test) > plain - 0.005
-
-
-def test_the_last_fit_uses_what_was_chosen(iris: Any) -> None:
-    X, y = iris
-    model = auto().fit(X, corrupted(y, 0.3, 0))
+def test_the_last_fit_uses_what_was_chosen() -> None:
+    model = auto().fit(X, corrupted(Y, 0.3, 0))
     same = CollisionClassifier(
         LOSS,
         Softmax(weight_decay=model.weight_decay_, standardize=model.standardize_),
         noise=model.noise_rate_,
-    ).fit(X, corrupted(y, 0.3, 0))
+    ).fit(X, corrupted(Y, 0.3, 0))
     np.testing.assert_array_equal(same.coef_, model.coef_)
     np.testing.assert_array_equal(same.transition_, model.transition_)
     assert same.noise_rate_ == model.noise_rate_
 
 
-def test_what_you_give_is_not_chosen(iris: Any) -> None:
-    X, y = iris
-    model = auto(model=Softmax(weight_decay=0.2, standardize=False)).fit(X, y)
+def test_what_you_give_is_not_chosen() -> None:
+    model = auto(model=Softmax(weight_decay=0.2, standardize=False)).fit(X, Y)
     assert (model.weight_decay_, model.standardize_) == (0.2, False)
-    default = CollisionClassifier().fit(X, y)
+    default = CollisionClassifier().fit(X, Y)
     assert (default.noise_rate_, default.weight_decay_, default.standardize_) == (None, 0.01, True)
-    assert CollisionClassifier(noise=0.1).fit(X, y).noise_rate_ == 0.1
+    assert CollisionClassifier(noise=0.1).fit(X, Y).noise_rate_ == 0.1
 
 
 def test_seeds_reproduce_and_parameters_stay_as_given() -> None:
@@ -110,11 +83,10 @@ def test_seeds_reproduce_and_parameters_stay_as_given() -> None:
     assert model.get_params()["model"] == "linear"
 
 
-def test_soft_labels_that_admit_their_doubt_need_no_rate(iris: Any) -> None:
-    X, y = iris
-    model = auto().fit(X, 0.7 * np.eye(3)[y] + 0.1)
+def test_soft_labels_that_admit_their_doubt_need_no_rate() -> None:
+    model = auto().fit(X, 0.7 * np.eye(3)[Y] + 0.1)
     assert model.noise_rate_ < 0.02
-    assert model.score(X, y) > 0.95
+    assert model.score(X, Y) > 0.95
 
 
 @pytest.mark.parametrize(
@@ -133,30 +105,28 @@ def test_tiny_data_are_taken_at_their_word(X: Any, y: Any) -> None:
     assert np.isfinite(model.predict_proba(X)).all()
 
 
-def test_rows_without_a_label_and_classes_without_a_row(iris: Any) -> None:
-    X, y = iris
-    known = np.arange(len(y)) % 3 > 0
-    expected = auto().fit(X[known], y[known])
-    np.testing.assert_array_equal(auto().fit(X, np.where(known, y, -1)).coef_, expected.coef_)
-    wide = auto(classes=[0, 1, 2, 3]).fit(X, y)
+def test_rows_without_a_label_and_classes_without_a_row() -> None:
+    known = np.arange(len(Y)) % 3 > 0
+    expected = auto().fit(X[known], Y[known])
+    np.testing.assert_array_equal(auto().fit(X, np.where(known, Y, -1)).coef_, expected.coef_)
+    wide = auto(classes=[0, 1, 2, 3]).fit(X, Y)
     assert wide.noise_rate_ < 0.05
-    assert wide.score(X, y) > 0.9
+    assert wide.score(X, Y) > 0.9
 
 
-def test_a_common_scale_keeps_the_proportions_of_columns(iris: Any) -> None:
-    X, y = iris
+def test_a_common_scale_keeps_the_proportions_of_columns() -> None:
     centred = X - X.mean(axis=0)
     unit = centred / np.sqrt(centred.var(axis=0).mean())
-    common = CollisionClassifier(model=Softmax(standardize="common")).fit(X, y)
-    plain = CollisionClassifier(model=Softmax(standardize=False)).fit(unit, y)
+    common = CollisionClassifier(model=Softmax(standardize="common")).fit(X, Y)
+    plain = CollisionClassifier(model=Softmax(standardize=False)).fit(unit, Y)
     np.testing.assert_allclose(common.predict_proba(X), plain.predict_proba(unit), atol=1e-6)
 
 
-def test_networks_are_told_what_to_do_instead(iris: Any) -> None:
+def test_networks_are_told_what_to_do_instead() -> None:
     torch = pytest.importorskip("torch")
     model = CollisionClassifier(model=torch.nn.Linear(4, 3), noise="auto")
     with pytest.raises(InvalidInputError, match=r"noise='auto' needs model='linear'\. Estimate"):
-        model.fit(*iris)
+        model.fit(X, Y)
 
 
 @pytest.mark.parametrize(("estimated", "assumed"), [(0.55, 0.55), (0.8, 0.5)])

@@ -1,7 +1,5 @@
 """The losses that clustering is compared with: optima against scipy, gradients against differences."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, linear_sum_assignment, minimize
@@ -60,20 +58,6 @@ def test_rows_can_be_pinned_and_prices_reused():
     np.testing.assert_allclose(labels.mean(axis=0), 0.5)
     again, _, _ = fair_assignment(log_proba, np.array([0.5, 0.5]), np.inf, 0.04, 1e-9, start=prices)
     np.testing.assert_allclose(again, labels, atol=1e-6)
-
-
-def test_mutual_information_is_that_of_the_joint_distribution():
-    S = np.random.default_rng(0).dirichlet(np.ones(4), 20)
-    joint = S / len(S)
-    expected = (xlogy(joint, joint / (joint.sum(axis=0) / len(S)))).sum()
-    value, _ = mutual_information(S, np.full(4, 0.25), 1.0)
-    assert value == pytest.approx(np.log(4) - expected)
-
-
-def test_mutual_information_of_hard_predictions_is_finite():
-    value, slope = mutual_information(np.eye(3)[[0, 0, 1, 1]], np.full(3, 1 / 3), 2.0)
-    assert value == pytest.approx(2.0 * (np.log(3) - np.log(2)))  # two of three clusters have a half each
-    assert np.isfinite(slope).all()
 
 
 def test_invariant_information_of_equal_hard_views_is_the_entropy():

@@ -1,7 +1,5 @@
 """`CollisionClustering.report`: the page of a clustering."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

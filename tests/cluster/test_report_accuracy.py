@@ -1,7 +1,5 @@
 """Clustering accuracy against all matches, by brute force."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The round loop: what it gives the loss, when it stops, what it records; and the linear model's steps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import softmax
@@ -13,15 +11,12 @@ from consilience.cluster.report import clustering_accuracy
 from consilience.cluster.rounds import (
     LinearModel,
     Schedule,
-    Search,
     alternate,
-    best_linear,
     descend,
 )
 from consilience.cluster.starts import promising_clusters, weights_from_centres
 from consilience.kernels.collision.entropy import mutual_information
-from consilience.kernels.neighbours import mean_of_neighbours, near_rows, nearest_neighbours
-from consilience.run import Run
+from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(12, 3))
@@ -144,32 +139,6 @@ def test_an_epoch_is_the_paper_s_step_on_each_batch(monkeypatch):
 
     small.epoch(problem(own))
     assert batches == [6, 6, 6, 6]  # two batches, each seen for its value and for its slope
-
-
-def test_the_start_by_the_graph_learns_its_clusters_and_then_goes_by_rounds(monkeypatch):
-    Z = np.concatenate([RNG.normal(size=(20, 2)) + shift for shift in ([0, 0], [9, 0], [0, 9])])
-    taken, targets, calls = [], [], []
-    step = LinearModel.step
-
-    def counted(self, loss):
-        if not taken:  # the slope at logits of zero shows the labels
-            targets.append(np.argmin(loss(np.zeros((60, 3)))[1], axis=1))
-        taken.append(self.steps)
-        step(self, loss)
-
-    monkeypatch.setattr(LinearModel, "step", counted)
-    whole = problem(MI(lam=1.0), near_rows(Z, 5, 3, 0), 60)
-    run = Run(progress=lambda *what: calls.append(what))
-    model, trained = best_linear(Z, whole, Search(np.arange(1, 6), Schedule(9, 0.0), 0.0, run, by_graph=True))
-    np.testing.assert_array_equal(
-        targets[0], promising_clusters(Z, whole.neighbours, whole.prior, np.arange(1, 6), no_report)[0]
-    )
-    assert taken == [20, *[20] * trained.n_iter]
-    n_starts = 5 + 3  # by the graph, and by the rows
-    assert calls[0] == ("clustering", 1, n_starts + 1)
-    assert calls[-1] == ("clustering", n_starts + 1, n_starts + 1)
-    found = (Z @ model.W[:-1] + model.W[-1]).argmax(axis=1)
-    assert clustering_accuracy(np.repeat(range(3), 20), found) == 1.0
 
 
 def test_clusters_of_the_graph_are_those_that_tell_most_about_neighbours():

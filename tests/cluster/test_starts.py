@@ -1,7 +1,5 @@
 """Repairs of a start: merge two clusters and cut a third; and exact shares that neighbours must allow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import entr

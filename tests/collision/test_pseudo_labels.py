@@ -1,7 +1,5 @@
 """collision_pseudo_labels at its boundary: what goes in, what comes out, and the cases at the edges."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -49,13 +47,6 @@ def test_large_lam_makes_the_mean_of_the_labels_the_prior(prior: Any) -> None:
     np.testing.assert_allclose(result.labels.mean(axis=0), [0.25] * 4 if prior is None else prior, atol=1e-5)
     small = collision_pseudo_labels(UNEVEN, 0.01, prior)
     assert abs(small.labels.mean(axis=0) - 0.25).max() > 0.1
-
-
-def test_one_hot_predictions_share_out_as_the_closed_form_does() -> None:
-    # all rows say class 0: by symmetry y = (1 - t, t) with -log(1-t) - lam/2 (log(1-t) + log t) least at
-    # t = (lam / 2) / (1 + lam)
-    result = collision_pseudo_labels(np.tile([1.0, 0.0], (7, 1)), 3.0, tol=1e-12)
-    np.testing.assert_allclose(result.labels.mean(axis=0), [1 - 1.5 / 4, 1.5 / 4], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -119,13 +110,6 @@ def test_all_rows_may_be_pinned_and_their_labels_ruled_out(
     assert result.objective == pytest.approx(objective)
     assert np.isfinite(result.gap)
     assert result.converged
-
-
-def test_a_class_without_prior_is_not_asked_for() -> None:
-    prior = [0.5, 0.5, 0.0]
-    sigma = [[0.5, 0.3, 0.2], [0.4, 0.5, 0.1], [0.3, 0.2, 0.5]]
-    labels = collision_pseudo_labels(sigma, 100.0, prior, tol=1e-9).labels
-    np.testing.assert_allclose(labels.mean(axis=0), [0.5, 0.5, 0.0], atol=0.02)
 
 
 def test_paper_scaling_divides_by_the_number_of_rows() -> None:

@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 
 from consilience.exceptions import InvalidInputError, UnsafeFileError
-from consilience.files.card import Card, card_path, find_card, read_card, write_card
+from consilience.files.card import (
+    Card,
+    card_bytes,
+    card_path,
+    find_card,
+    is_unchanged,
+    parse_card,
+    read_card,
+    write_card,
+)
 from consilience.files.disk import file_sha256
 
 GOOD = {"consilience_card": 1, "name": "birds", "classes": ["crow", "wren"]}
@@ -46,6 +55,19 @@ def test_a_card_survives_the_file(card: Card, tmp_path: Path) -> None:
     write_card(tmp_path / "m.card.json", card)
     assert read_card(tmp_path / "m.card.json") == card
     assert json.loads((tmp_path / "m.card.json").read_bytes())["consilience_card"] == 1
+
+
+def test_any_flipped_bit_is_found() -> None:
+    written = card_bytes(Card("bïrds", ["crow", "wren"], sha256="ab" * 32, details={"rows": 1e5, "é": "fée"}))
+    assert is_unchanged(written)
+    for place in range(8 * len(written)):
+        data = bytearray(written)
+        data[place // 8] ^= 1 << place % 8
+        try:
+            parse_card(bytes(data), "m.card.json")
+        except InvalidInputError:
+            continue
+        assert not is_unchanged(bytes(data))
 
 
 @pytest.mark.parametrize(

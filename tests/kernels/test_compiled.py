@@ -1,7 +1,5 @@
 """Kernels run wherever compiled code can be kept and elsewhere; threads are as many as before, afterwards."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,15 +1,10 @@
 """exp and log against numpy's, over all that the solvers give them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from consilience.kernels.compiled import kernel
 from consilience.kernels.elementary import FUSE, exp, log
-
-Floats = NDArray[np.float64]
 
 
 # in loops, where they compile to vector instructions

@@ -1,7 +1,5 @@
 """Embeddings of n-grams: their gradient and steps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -57,14 +55,6 @@ def test_the_gradient_is_that_of_finite_differences(collision):
             below = loss_of(E, W, b, target, collision)
             values[place] = kept
             assert gradient[place] == pytest.approx((above - below) / 2e-6, abs=1e-6), place
-
-
-def test_sums_of_bags_are_those_of_torch():
-    torch = pytest.importorskip("torch")
-    E, *_ = parameters()
-    bag = torch.nn.EmbeddingBag.from_pretrained(torch.tensor(E), mode="sum")
-    sums = bag(torch.tensor(IDS), torch.tensor(BOUNDS[:-1].astype(np.int32))).numpy()
-    np.testing.assert_allclose(bag_inputs(E, IDS, BOUNDS), sums * bag_scales(BOUNDS)[:, None], rtol=1e-6)
 
 
 def test_the_last_layer_takes_the_steps_of_torchs_adam():

@@ -1,7 +1,5 @@
 """Folds, and regressions on the other folds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array

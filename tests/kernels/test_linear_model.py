@@ -1,7 +1,5 @@
 """Linear softmax models: any loss, and softmax regression against scikit-learn."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,38 +83,24 @@ def unlike(kind: str, n: int, d: int, n_classes: int, seed: int) -> tuple[np.nda
     return X, codes
 
 
-def largest_gradient(W: np.ndarray, X: np.ndarray, codes: np.ndarray, weight_decay: float) -> float:
-    """Return the largest entry of the gradient by the weights of centred columns, in float64."""
+def largest_gradient(W: np.ndarray, X: np.ndarray, Y: np.ndarray, weight_decay: float) -> float:
+    """Return the largest entry of the gradient by the weights of centred columns, in float64.
+
+    Y are classes, or soft labels whose rows weigh differently.
+    """
     Z = X.astype(np.float64)
     mean = Z.mean(axis=0)
     Z -= mean
-    slope = softmax(Z @ W[:-1] + W[-1] + mean @ W[:-1], axis=1)
-    slope[np.arange(len(X)), codes] -= 1.0
-    slope /= len(X)
+    if Y.ndim == 1:
+        Y = np.eye(W.shape[1])[Y]
+    proba = softmax(Z @ W[:-1] + W[-1] + mean @ W[:-1], axis=1)
+    slope = (proba * Y.sum(axis=1, keepdims=True) - Y) / Y.sum()
     return float(max(np.abs(Z.T @ slope + weight_decay * W[:-1]).max(), np.abs(slope.sum(axis=0)).max()))
 
 
 def objective(W: np.ndarray, X: np.ndarray, codes: np.ndarray, weight_decay: float) -> float:
     log_proba = log_softmax(linear_logits(X.astype(np.float64), W), axis=1)
     return float(-log_proba[np.arange(len(X)), codes].mean() + 0.5 * weight_decay * (W[:-1] ** 2).sum())
-
-
-@pytest.mark.parametrize(("n", "d", "n_classes"), [(400, 20, 5), (60, 100, 3), (300, 8, 2)])
-@pytest.mark.parametrize("weight_decay", [1e-3, 0.1])
-def test_it_finds_the_minimum_that_scikit_learn_finds(
-    n: int, d: int, n_classes: int, weight_decay: float
-) -> None:
-    X, codes = problem(n, d, n_classes)
-    fit = fit_softmax_regression(X, codes, n_classes, weight_decay=weight_decay, tol=1e-5, max_iter=500)
-    # two classes are one column in scikit-learn, whose weights are those of two with half the decay each
-    peer = LogisticRegression(
-        C=1 / (n * weight_decay * (0.5 if n_classes == 2 else 1)), tol=1e-8, max_iter=10_000
-    )
-    peer.fit(X.astype(np.float64), codes)
-    logits = linear_logits(X, fit.W)
-    np.testing.assert_allclose(np.exp(log_softmax(logits, axis=1)), peer.predict_proba(X), atol=2e-3)
-    assert fit.converged
-    assert fit.objective == pytest.approx(objective(fit.W, X, codes, weight_decay), abs=1e-5)
 
 
 KINDS = ("plain", "spreads from 1e-3 to 1e3", "far from zero", "separable", "columns twice", "mostly zero")
@@ -136,6 +120,7 @@ def test_it_reaches_every_tolerance(kind: str, n: int, d: int, n_classes: int) -
             case = f"seed {seed}, decay {weight_decay}, tol {tol}: {fit.n_iter} steps to {fit.gradient:.2e}"
             assert fit.converged, case
             assert largest_gradient(fit.W, X, codes, weight_decay) <= 1.2 * tol, case
+            assert fit.objective == pytest.approx(objective(fit.W, X, codes, weight_decay), abs=1e-5), case
 
 
 def test_without_decay_it_reaches_the_tolerance_on_separable_rows() -> None:
@@ -178,37 +163,17 @@ def test_columns_that_say_nothing_and_classes_that_do_not_occur_are_no_harm() ->
     assert proba[:, 3:].max() < 0.02
 
 
-def soft(n: int, n_classes: int, seed: int) -> np.ndarray:
-    """Return soft labels whose rows weigh differently."""
-    rng = np.random.default_rng(seed)
-    return rng.dirichlet(np.full(n_classes, 0.5), size=n) * rng.uniform(0.1, 5.0, size=(n, 1))
-
-
 @pytest.mark.parametrize("kind", ["plain", "spreads from 1e-3 to 1e3", "separable", "columns twice"])
 @pytest.mark.parametrize(("n", "d", "n_classes"), [(400, 20, 5), (60, 100, 3)])
 def test_soft_labels_reach_every_tolerance(kind: str, n: int, d: int, n_classes: int) -> None:
     X, codes = unlike(kind, n, d, n_classes, 0)
-    Y = 0.7 * np.eye(n_classes)[codes] + 0.3 * soft(n, n_classes, 1)
+    rng = np.random.default_rng(1)
+    soft = rng.dirichlet(np.full(n_classes, 0.5), size=n) * rng.uniform(0.1, 5.0, size=(n, 1))
+    Y = 0.7 * np.eye(n_classes)[codes] + 0.3 * soft
     for tol in (1e-4, 1e-5 if kind.startswith("spreads") else 1e-7):
         fit = fit_softmax_regression(X, Y, n_classes, weight_decay=1e-2, tol=tol, max_iter=1000)
         assert fit.converged
-        Z = X.astype(np.float64)
-        mean = Z.mean(axis=0)
-        Z -= mean
-        proba = softmax(Z @ fit.W[:-1] + fit.W[-1] + mean @ fit.W[:-1], axis=1)
-        slope = (proba * Y.sum(axis=1, keepdims=True) - Y) / Y.sum()
-        largest = max(np.abs(Z.T @ slope + 1e-2 * fit.W[:-1]).max(), np.abs(slope.sum(axis=0)).max())
-        assert largest <= 1.2 * tol
-
-
-def test_hard_labels_are_soft_labels_of_one_class() -> None:
-    X, codes = problem(300, 8, 4)
-    fits = [
-        fit_softmax_regression(X, labels, 4, weight_decay=1e-3, tol=1e-7)
-        for labels in (codes, 2.5 * np.eye(4)[codes])
-    ]
-    np.testing.assert_allclose(fits[0].W, fits[1].W, atol=1e-4)
-    assert fits[0].objective == pytest.approx(fits[1].objective, abs=1e-8)
+        assert largest_gradient(fit.W, X, Y, 1e-2) <= 1.2 * tol
 
 
 def soft_problem(n: int, d: int, K: int, seed: int = 0) -> tuple[Any, Any]:

@@ -1,7 +1,5 @@
 """Neighbours found, and diffusion maps of their graph."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.linalg import eigh
@@ -9,7 +7,6 @@ from sklearn.datasets import make_blobs
 from sklearn.neighbors import NearestNeighbors
 
 from consilience.kernels import neighbours
-from consilience.kernels import neighbours as diffusion
 from consilience.kernels.neighbours import (
     diffusion_map,
     mean_of_neighbours,
@@ -74,7 +71,7 @@ def dense_map(neighbours, m):
 
 @pytest.mark.parametrize("m", [1, 4, 6])
 def test_after_enough_rounds_inner_products_are_those_of_a_dense_eigensolver(m, monkeypatch):
-    monkeypatch.setattr(diffusion, "_ROUNDS", 20)
+    monkeypatch.setattr(neighbours, "_ROUNDS", 20)
     rng = np.random.default_rng(m)
     X = np.concatenate([rng.normal(size=(60, 3)) + 4.0 * centre for centre in np.eye(6, 3)])
     near = nearest_neighbours(X, 8, 0)

@@ -1,7 +1,5 @@
 """Hashes of n-grams."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Documents tell the truth: links lead somewhere, examples run, figures come from result files."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import tomllib

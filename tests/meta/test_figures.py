@@ -1,7 +1,5 @@
 """The pictures of the site are what their code draws, and can be read in light and dark."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the package promises as a whole: names, lazy imports, import time, documents that tell the truth."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import subprocess
@@ -32,11 +30,13 @@ def test_importing_the_package_takes_less_than_a_second() -> None:
     assert min(float(python(code)) for _ in range(3)) < 1.0
 
 
-def test_using_the_estimator_with_scikit_learn_loads_no_torch() -> None:
+def test_using_the_estimators_with_scikit_learn_loads_no_torch() -> None:
     code = (
         "import sys, numpy as np; from consilience import Unifier, as_teacher;"
         "t = as_teacher(lambda X: X[:, :2], ['a', 'b'], output='logits');"
         "Unifier([t], 'logistic').fit(np.eye(6)).predict(np.eye(6));"
+        "from consilience import CollisionClassifier;"
+        "CollisionClassifier(noise=0.2).fit(np.eye(4), [0, 1, 0, 1]).predict(np.eye(4));"
         "print([m for m in ('torch', 'onnx', 'onnxruntime', 'ray', 'matplotlib') if m in sys.modules])"
     )
     assert python(code) == "[]"

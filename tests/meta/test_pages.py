@@ -14,8 +14,6 @@ are checked. A block that cannot run here has a comment before it, ``<!-- skip: 
 and `NOT_RUN` counts these.
 """
 
-from __future__ import annotations
-
 import codeop
 import contextlib
 import doctest

@@ -1,7 +1,5 @@
 """The programs of docs/serve.md run a saved model without this library, and give its probabilities."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

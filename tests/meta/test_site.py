@@ -1,7 +1,5 @@
 """The site: its reference has every public name, its inventories are true, its checks find what is wrong."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import importlib.util
@@ -64,11 +62,6 @@ def test_the_reference_has_every_public_name_once() -> None:
     } == set()
 
 
-def test_the_reference_has_no_private_name() -> None:
-    for module, name in reference():
-        assert not any(part.startswith("_") for part in (*module.split("."), name)), (module, name)
-
-
 @pytest.mark.parametrize(("module", "name"), list(reference()))
 def test_every_name_of_the_reference_has_an_example(module: str, name: str) -> None:
     value = getattr(importlib.import_module(module), name)
@@ -83,21 +76,6 @@ def test_the_example_of_an_error_that_is_made_late_runs() -> None:
     for test in doctest.DocTestFinder().find(exceptions.NotFittedError, "NotFittedError"):
         outcome.run(test)
     assert outcome.summarize(verbose=False) == (0, 2)
-
-
-def test_names_that_pages_import_are_in_the_reference() -> None:
-    listed = set(reference())
-    short = {*(name for _, name in listed), *PACKAGES, "methods"}
-    public = {"consilience", *(f"consilience.{package}" for package in PACKAGES)}
-    for page in sorted(DOCS.rglob("*.md")):
-        text = page.read_text(encoding="utf8")
-        found = re.findall(
-            r"from (consilience(?!\.cli)[\w.]*) import ([\w, ]+)", text
-        )  # cli: what draws figures
-        for module, names in found:
-            for name in map(str.strip, names.split(",")):
-                known = (module, name) in listed or (module in public and name in short)
-                assert known, f"{page.name}: {module}.{name}"
 
 
 @pytest.mark.parametrize(

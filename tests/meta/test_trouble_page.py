@@ -1,7 +1,5 @@
 """docs/trouble.md quotes messages that the library still has."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,14 +1,12 @@
 """Augmentations: what they change, what they leave, and that a seed repeats them."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from consilience.exceptions import InvalidInputError  # noqa: E402
+from consilience import InvalidInputError  # noqa: E402
 from consilience.nn import augment_images, augment_rows  # noqa: E402
 from consilience.nn.augment import as_augmentation  # noqa: E402
 

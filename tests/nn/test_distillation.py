@@ -1,7 +1,5 @@
 """Distillation losses: their definitions written plainly, finite differences, abstentions, and training."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,7 @@ from scipy.stats import entropy
 
 torch = pytest.importorskip("torch")
 
-from consilience.exceptions import InvalidInputError  # noqa: E402
+from consilience import InvalidInputError  # noqa: E402
 from consilience.nn import distillation  # noqa: E402
 from consilience.nn.distillation import (  # noqa: E402
     CrossTaskLoss,

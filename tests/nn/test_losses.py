@@ -1,7 +1,5 @@
 """Backprop losses: against plain loops, finite differences, and the symmetries the objectives have."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -13,8 +11,7 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from consilience.exceptions import InvalidInputError  # noqa: E402
-from consilience.labels import LabelSpace  # noqa: E402
+from consilience import InvalidInputError, LabelSpace  # noqa: E402
 from consilience.nn import CollisionCrossEntropy  # noqa: E402
 from consilience.nn.losses import BACKPROP_LOSSES, MFLVBPLoss  # noqa: E402
 

@@ -1,19 +1,13 @@
 """Conjugate gradients against dense algebra, and label spaces of many teachers against elimination."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from consilience import LabelSpace, estimate_soft_labels
 from consilience.kernels.unify import cross_entropy, factorisation
 from consilience.kernels.unify.cross_entropy import ce_logits
-from consilience.kernels.unify.linear_systems import conjugate_gradients, elimination_cost, fill_in
+from consilience.kernels.unify.linear_systems import conjugate_gradients
 from consilience.kernels.unify.packed import Layout, make_layout
-from consilience.labels import LabelSpace
-from consilience.soft_labels.estimate import estimate_soft_labels
-
-Floats = NDArray[np.float64]
 
 
 def layout_of(lists: list[list[int]]) -> Layout:
@@ -26,7 +20,7 @@ def space_of(layout: Layout) -> LabelSpace:
     return LabelSpace(lists, disconnected="ignore")
 
 
-def many_teachers(n_teachers: int, n_classes: int, rows: int, silent: float) -> tuple[Layout, Floats]:
+def many_teachers(n_teachers: int, n_classes: int, rows: int, silent: float) -> tuple[Layout, np.ndarray]:
     """Draw teachers of 20 classes whose logits are common ones plus noise; some abstain, each row its own."""
     rng = np.random.default_rng(0)
     layout = layout_of([rng.choice(n_classes, 20, replace=False).tolist() for _ in range(n_teachers)])
@@ -36,7 +30,7 @@ def many_teachers(n_teachers: int, n_classes: int, rows: int, silent: float) -> 
     return layout, np.where(abstains[:, layout.block_of], np.nan, Z)
 
 
-def system(seed: int) -> tuple[Layout, Floats, Floats, Floats]:
+def system(seed: int) -> tuple[Layout, np.ndarray, np.ndarray, np.ndarray]:
     """Return a layout, weights t and w of two lanes, and their dense matrices."""
     rng = np.random.default_rng(seed)
     layout = layout_of([[0, 1, 2], [2, 3], [3, 4, 5, 0], [6, 7], [7, 8, 6]])
@@ -110,18 +104,3 @@ def test_what_conjugate_gradients_do_not_reach_is_found_by_an_inverse(
     monkeypatch.setattr(factorisation, "_inverse_pays", lambda *sizes: False)
     monkeypatch.setattr(factorisation, "most_iterations", lambda n_teachers, left: 3)
     np.testing.assert_allclose(estimate_soft_labels(Z, space_of(layout), "mf-lf"), exact, rtol=1e-10)
-
-
-def test_the_cost_of_elimination_bounds_what_it_does() -> None:
-    chain = layout_of([[i, i + 1] for i in range(40)])
-    rng = np.random.default_rng(0)
-    spread = layout_of([rng.choice(60, 6, replace=False).tolist() for _ in range(40)])
-    few = layout_of([rng.choice(12, 3, replace=False).tolist() for _ in range(40)])
-    for layout in (chain, spread, few):
-        knows = np.zeros((len(layout.offsets) - 1, len(layout.class_offsets) - 1))
-        knows[layout.block_of, layout.columns] = 1.0
-        linked = knows @ knows.T > 0
-        later = np.triu(fill_in(linked), 1).sum(axis=1)
-        size = len(linked)
-        assert (later**2).sum() + size**2 // 4 <= elimination_cost(layout) <= size**3 / 3 + size**2
-    assert elimination_cost(chain) < elimination_cost(spread) / 20

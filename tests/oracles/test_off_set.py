@@ -1,64 +1,19 @@
 """Off-set weighting against what it is defined by: weighted ce, solved by scipy and weighted anew."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
 
-from consilience import methods
+from consilience import LabelSpace, estimate_soft_labels, methods
 from consilience.kernels.compiled import kernel
 from consilience.kernels.elementary import FUSE
 from consilience.kernels.unify.off_set import stationary
-from consilience.labels import LabelSpace
-from consilience.soft_labels.estimate import estimate_soft_labels
-
-Floats = NDArray[np.float64]
 
 
 def random_lists(rng: np.random.Generator, n_classes: int, sizes: list[int]) -> list[list[int]]:
     return [sorted(rng.choice(n_classes, size, replace=False).tolist()) for size in sizes]
-
-
-def weighted_ce(start: Floats, weights: Floats, blocks: list[tuple[list[int], Floats]]) -> Floats:
-    """Minimise eq. (9) with a weight per teacher."""
-
-    def objective(u: Floats) -> tuple[float, Floats]:
-        value, gradient = 0.0, np.zeros_like(u)
-        for w, (values, p) in zip(weights, blocks, strict=True):
-            value -= w * float(p @ (u[values] - logsumexp(u[values])))
-            gradient[values] += w * (softmax(u[values]) - p)
-        return value, gradient
-
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"gtol": 1e-11, "ftol": 1e-16})
-    return found.x
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_it_is_where_weighting_anew_ends(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    lists = [[0, 1, 2, 3], *random_lists(rng, 8, [4, 5, 3]), [3, 4, 5, 6, 7]]
-    space = LabelSpace(lists)
-    logits = 1.5 * rng.normal(size=(1, space.n_columns))
-    if seed == 2:
-        logits[0, space.block(2)] = np.nan
-    Q = estimate_soft_labels(logits, space, methods.CE(temperature=2.0, off_set=True))
-    place = {name: i for i, name in enumerate(space.classes.tolist())}
-    for q, z in zip(Q, logits, strict=True):
-        spoken = [i for i in range(space.n_teachers) if np.isfinite(z[space.block(i)]).all()]
-        blocks = [([place[c] for c in lists[i]], softmax(z[space.block(i)] / 2.0)) for i in spoken]
-        u = np.zeros(space.n_classes)
-        mass = np.ones(len(blocks))
-        for _ in range(100):
-            u = weighted_ce(u, mass, blocks)
-            before, mass = mass, np.array([softmax(u)[values].sum() for values, _ in blocks])
-            if np.abs(mass - before).max() < 1e-8:
-                break
-        np.testing.assert_allclose(q, softmax(u), atol=2e-6)
 
 
 @pytest.mark.parametrize("scale", [0.5, 3.0, 30.0])

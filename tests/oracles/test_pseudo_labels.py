@@ -1,23 +1,20 @@
 """Pseudo-labels against scipy's general solver, and the solvers against each other."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import softmax
 
 from consilience import ConvergenceWarning, collision_pseudo_labels
 from consilience.collision.pseudo_labels import PseudoLabels
 
-Floats = NDArray[np.float64]
 
-
-def objective(labels: Floats, sigma: Floats, lam: float, u: Floats, reverse: bool = False) -> float:
+def objective(
+    labels: np.ndarray, sigma: np.ndarray, lam: float, u: np.ndarray, reverse: bool = False
+) -> float:
     ybar, used = labels.mean(axis=0), u > 0
     if reverse:
         divergence = (ybar * np.log(np.maximum(ybar, 1e-300) / u)).sum()
@@ -26,12 +23,12 @@ def objective(labels: Floats, sigma: Floats, lam: float, u: Floats, reverse: boo
     return float(-np.log((sigma * labels).sum(axis=1)).mean() + lam * divergence)
 
 
-def by_scipy(sigma: Floats, lam: float, u: Floats, reverse: bool = False) -> float:
+def by_scipy(sigma: np.ndarray, lam: float, u: np.ndarray, reverse: bool = False) -> float:
     """Return the lowest objective that SLSQP finds from three starts."""
     M, K = sigma.shape
     used = u > 0
 
-    def loss(x: Floats) -> tuple[float, Floats]:
+    def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
         labels = x.reshape(M, K)
         ybar, p = labels.mean(axis=0), (sigma * labels).sum(axis=1)
         slope = lam * (np.log(ybar / u) + 1) if reverse else -lam * np.where(used, u / ybar, 0)
@@ -54,7 +51,7 @@ def by_scipy(sigma: Floats, lam: float, u: Floats, reverse: bool = False) -> flo
     return best
 
 
-def make_case(seed: int) -> tuple[Floats, float, Floats]:
+def make_case(seed: int) -> tuple[np.ndarray, float, np.ndarray]:
     """Return predictions, lam and a prior; some with zeros, one-hot or equal rows, and absent classes."""
     draw = np.random.default_rng(seed)
     M, K = int(draw.integers(1, 7)), int(draw.integers(2, 5))
@@ -127,31 +124,3 @@ def test_projected_gradient_descent_agrees_for_both_divergences(seed: int) -> No
     assert reverse.objective == pytest.approx(objective(reverse.labels, sigma, lam, u, True), abs=1e-9)
     assert reverse.objective == pytest.approx(reference, abs=1e-5)
     assert reverse.objective - reverse.gap <= reference
-
-
-def algorithm_1(sigma: Floats, lam: float, n_iter: int) -> Floats:
-    """Return labels by the paper's EM as printed: eq. (14), and eq. (16) by bisection on its interval."""
-    labels = 0.5 * sigma + 0.5 / sigma.shape[1]
-    u = 1 / sigma.shape[1]
-    for _ in range(n_iter):
-        S = labels / labels.sum(axis=0)
-        A = 1 + lam * u * S.sum(axis=1)
-        low, high = sigma.max(axis=1) / A, sigma.max(axis=1)
-        for _ in range(60):
-            x = (low + high) / 2
-            labels = lam * u * S / (A[:, None] - sigma / x[:, None])
-            too_much = labels.sum(axis=1) > 1
-            low, high = np.where(too_much, x, low), np.where(too_much, high, x)
-        labels /= labels.sum(axis=1, keepdims=True)
-    return labels
-
-
-def test_the_printed_algorithm_minimises_with_lam_over_m() -> None:
-    sigma = softmax(np.random.default_rng(0).normal([1, 0, 0, 0], 2, size=(50, 4)), axis=1)
-    lam, u = 100.0, np.full(4, 0.25)
-    printed = algorithm_1(sigma, lam, 400)
-    ours = collision_pseudo_labels(sigma, lam, paper_scaling=True, tol=1e-9)
-    assert objective(printed, sigma, lam / 50, u) == pytest.approx(ours.objective, abs=1e-4)
-    # and not with lam, as eq. (11) says
-    true = collision_pseudo_labels(sigma, lam, tol=1e-9)
-    assert objective(printed, sigma, lam, u) > true.objective + 0.01

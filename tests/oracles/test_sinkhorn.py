@@ -1,13 +1,11 @@
 """The Sinkhorn distance against POT's solver in log domain and against the linear programme."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 ot = pytest.importorskip("ot")
 
-from consilience.transport.distance import sinkhorn  # noqa: E402
+from consilience import sinkhorn  # noqa: E402
 
 
 def problem(n=4, m=7, k=5, seed=0):
@@ -43,21 +41,3 @@ def test_kl_is_the_divergence_from_the_independent_plan():
         T, _ = by_pot(a[i], b[i], M, 0.1)
         divergence = (T * np.log(T / np.outer(a[i], b[i]))).sum()
         assert result.value[i] == pytest.approx((T * M).sum() + 0.1 * divergence, abs=1e-8)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_costs_tend_to_those_of_the_linear_programme(seed):
-    a, b, M = problem(m=6, k=8, seed=seed)
-    a[0], b[1], b[2, :5] = np.eye(6)[2], np.eye(8)[3], 0.0
-    b[2] /= b[2].sum()
-    exact = np.array([ot.emd2(p, q, M) for p, q in zip(a, b, strict=True)])
-    gaps = []
-    for epsilon in (1e-2, 1e-3, 1e-4):
-        result = sinkhorn(a, b, M, epsilon, tol=1e-9, max_iter=200_000)
-        # the entropy of a plan, with the -1, is from 1 to 1 + log(m k)
-        assert (result.value <= exact - epsilon + 1e-9).all()
-        assert (result.value >= exact - epsilon * (1 + np.log(48)) - 1e-9).all()
-        gaps.append((result.cost - exact).max())
-    assert (np.array(gaps) > -1e-9).all()
-    assert gaps[0] + 1e-9 > gaps[1] > gaps[2] - 1e-9
-    assert gaps[2] < 1e-6

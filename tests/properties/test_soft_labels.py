@@ -1,7 +1,5 @@
 """What must hold for every method, whatever the teachers say."""
 
-from __future__ import annotations
-
 import warnings
 from itertools import pairwise
 from typing import NamedTuple
@@ -11,17 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from numpy.typing import NDArray
 from scipy.special import softmax
 
-from consilience import methods
-from consilience.exceptions import ConvergenceWarning
-from consilience.labels import LabelSpace
+from consilience import ConvergenceWarning, LabelSpace, estimate_soft_labels, methods
 from consilience.labels.space import connected_classes
-from consilience.soft_labels.estimate import estimate_soft_labels
 from consilience.soft_labels.solvers import SOLVERS
 
-Floats = NDArray[np.float64]
 Way = str
 
 bounded = settings(
@@ -42,7 +35,7 @@ SHORT = {"mf-p": 500, "mf-lv": 500}
 
 class Case(NamedTuple):
     lists: list[list[int]]
-    logits: Floats
+    logits: np.ndarray
     temperature: float
 
 
@@ -63,8 +56,8 @@ def cases(draw: st.DrawFn, identical: bool = False, abstain: bool = True, scale:
 
 
 def soft_labels(
-    lists: list[list[int]], logits: Floats, temperature: float, method: Way, ridge: float = 0.01
-) -> Floats:
+    lists: list[list[int]], logits: np.ndarray, temperature: float, method: Way, ridge: float = 0.01
+) -> np.ndarray:
     space = LabelSpace(lists, disconnected="ignore")
     if method == "off-set":
         return estimate_soft_labels(logits, space, methods.CE(temperature=temperature, off_set=True))

@@ -5,8 +5,6 @@ as teachers, students of eight rows per class trained with the loss (11) and eac
 those by which the metric was chosen.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -32,8 +30,4 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
 
 
 def test_transport_knows_the_teachers_that_make_good_students(found: dict[str, float]) -> None:
-    assert found["transport"] > 0.4, found
-
-
-def test_transport_is_no_worse_than_logme(found: dict[str, float]) -> None:
-    assert found["transport"] >= found["logme"] - 0.05, found
+    assert found["transport"] > max(0.4, found["logme"] - 0.05), found

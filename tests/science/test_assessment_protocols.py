@@ -1,7 +1,5 @@
 """The other protocols of SCTD, Sec. 6.2, on the digits and small: they compute what they say."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -11,12 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.special import softmax
-from scipy.stats import entropy
-from sklearn.linear_model import LogisticRegression
-from tests.scoring.ask import observe
 
 from consilience import cost_matrix, sinkhorn
-from consilience.transport.centres import features
 
 pytest.importorskip("torch")
 
@@ -56,20 +50,3 @@ def test_the_exact_form_scores_the_students_of_each_teacher(papers: Any, trial: 
         ]
         score = trial["found"]["scores"]["eq. (24), exact"][name]
         assert score == pytest.approx(-np.mean(distances), abs=1e-4)
-
-
-def test_the_gap_is_the_divergence_of_true_students_from_a_linear_one(
-    papers: Any, trial: dict[str, Any]
-) -> None:
-    task = trial["repository"].tasks[0]
-    name, teacher = next(iter(trial["repository"].teachers.items()))
-    students = papers("windows").train_students(task, trial["setting"], 0, teacher)
-    F = features(observe(teacher, task.X)).astype(float)
-    F -= F.mean(axis=0)
-    F *= np.sqrt(F.shape[1] / np.square(F).sum(axis=1).mean())
-    peer = LogisticRegression(C=1 / (1e-3 * len(F)), tol=1e-6, max_iter=2000).fit(F, task.codes)
-    for temperature in (1.0, 3.0):
-        p_F = softmax(peer.decision_function(F) / temperature, axis=1)
-        p_S = softmax(students.logits.astype(float) / temperature, axis=2)
-        expected = np.mean([entropy(one, p_F, axis=1).mean() for one in p_S])
-        assert trial["found"]["kl"][name][f"{temperature:g}"] == pytest.approx(expected, rel=0.02)

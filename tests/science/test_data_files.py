@@ -1,7 +1,5 @@
 """Data files from images that people have, and that the experiments load them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,7 @@ from benchmarks.data.images import CIFAR_RECORD, read_images
 from benchmarks.papers.sources import load
 from PIL import Image
 
-from consilience.exceptions import InvalidInputError
+from consilience import InvalidInputError
 
 COLOURS = {"blue": (0, 0, 255), "green": (0, 255, 0), "red": (255, 0, 0)}
 

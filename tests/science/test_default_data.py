@@ -1,16 +1,10 @@
 """Experiments on data that need no file: the generated classes, and the options of the clustering tables."""
 
-from __future__ import annotations
-
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks.papers import cluster, distil
 from benchmarks.papers.sources import load
 
 
@@ -24,35 +18,3 @@ def test_generated_classes_come_in_groups_and_are_always_the_same() -> None:
     same = groups[:, None] == groups
     others = ~np.eye(20, dtype=bool)
     assert apart[same & others].mean() < 0.7 * apart[~same].mean()
-
-
-def read(folder: Path, name: str) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (folder / name).read_text(encoding="utf-8").splitlines()]
-
-
-@pytest.mark.slow
-def test_clusters_by_the_papers_protocol_are_trials_of_their_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["--rows", "150", "--trials", "1", "--results", str(tmp_path), "--resume"]
-    cluster.main([*words, "--protocol", "paper"])
-    cluster.main(words)
-    cluster.main(words)
-    assert capsys.readouterr().out.count("1 of 1 trials to run") == 2  # the third finds its trial
-    ours, plain = read(tmp_path, "cluster.jsonl")
-    assert ours["setting"] == {"data": "digits", "rows": 150, "table": "clusters", "protocol": "paper"}
-    assert ours["scores"] != plain["scores"]
-    page = cluster.render([ours, plain])
-    assert "### Clusters, the paper's protocol, digits" in page
-    assert "### Clusters, digits" in page
-
-
-@pytest.mark.nightly
-def test_the_default_windows_run_and_are_rendered_without_published_figures(tmp_path: Path) -> None:
-    distil.main(["nmi", "cost", "--trials", "1", "--results", str(tmp_path)])
-    trials = read(tmp_path, "distil.jsonl")
-    assert [trial["experiment"] for trial in trials] == ["nmi"] * 6 + ["cost"]
-    page = distil.render(trials, {"windows": {}})
-    assert "### NMI of centres with superclasses (Table 9), generated" in page
-    assert "### Cost matrices (Table 8, g = 60%), generated" in page
-    assert "published:" not in page

@@ -6,8 +6,6 @@ student that has five labels of each digit. The student with labels only and the
 network, rows, epochs and first weights. Seeds from 100 on were used to choose the defaults, these were not.
 """
 
-from __future__ import annotations
-
 import warnings
 from typing import Any, NamedTuple
 
@@ -167,32 +165,23 @@ def poison_gains() -> dict[str, float]:
         return mean_gains([run_poisons(seed) for seed in POISON_SEEDS])
 
 
-def test_the_best_ranked_teacher_gives_two_points(gains: dict[str, float]) -> None:
-    assert gains["best"] >= 2, gains
-
-
-def test_the_best_teacher_of_other_classes_helps(gains: dict[str, float]) -> None:
-    assert gains["other classes"] >= 1, gains
-
-
-def test_rows_without_labels_give_more(gains: dict[str, float]) -> None:
-    assert gains["best, with unlabelled rows"] >= 4, gains
-
-
-def test_an_unrelated_teacher_does_no_harm(gains: dict[str, float]) -> None:
-    assert gains["unrelated"] >= -0.5, gains  # Table 10
-
-
-def test_a_teacher_that_knows_less_than_the_labels_does_no_harm(gains: dict[str, float]) -> None:
-    assert gains["other classes, by default"] >= -0.3, gains
+@pytest.mark.parametrize(
+    ("teacher", "least"),
+    [
+        ("best", 2),
+        ("best, with unlabelled rows", 4),
+        ("other classes", 1),
+        ("other classes, by default", -0.3),
+        ("unrelated", -0.5),  # Table 10
+    ],
+)
+def test_a_good_teacher_gives_points_and_others_take_none(
+    gains: dict[str, float], teacher: str, least: float
+) -> None:
+    assert gains[teacher] >= least, gains
 
 
 @pytest.mark.parametrize("kind", POISONS)
 def test_a_poisoned_teacher_does_no_harm(poison_gains: dict[str, float], kind: str) -> None:
     assert poison_gains[kind] >= -0.3, poison_gains
-
-
-@pytest.mark.parametrize("kind", POISONS)
-def test_without_the_check_it_does(poison_gains: dict[str, float], kind: str) -> None:
-    """Otherwise the test above would show nothing."""
-    assert poison_gains[f"{kind}, unchecked"] <= -8, poison_gains
+    assert poison_gains[f"{kind}, unchecked"] <= -8, poison_gains  # otherwise this shows nothing

@@ -1,7 +1,5 @@
 """The reproduction of the paper's tables: trials are recorded, resumed and rendered."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The benchmark of searching a repository runs, and its tables say what the records hold."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

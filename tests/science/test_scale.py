@@ -1,7 +1,5 @@
 """The benchmark of many rows runs, its runs survive kills, and its tables say what the records hold."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -12,7 +10,6 @@ import pytest
 from benchmarks.scale import end_to_end, run
 from benchmarks.scale.problem import DrawnRows
 from benchmarks.scale.processes import run as run_process
-from benchmarks.scale.render import render
 
 pytestmark = pytest.mark.skipif(os.name != "posix" or not Path("/proc/self/stat").exists(), reason="Linux")
 
@@ -61,36 +58,3 @@ def test_a_run_that_is_killed_twice_comes_to_the_same_model(tmp_path: Path) -> N
     assert record["same_bytes"]
     assert record["stored"][-1] == 4 * 30_000  # none twice
     assert record["peak_bytes"] < record["limit"]
-
-
-def a_record(name: str, rows: int, seconds: float, slow_us: float = 50.0, **more: Any) -> dict[str, Any]:
-    about = {"quick": False, "commit": "c" * 40, "command": "python -m benchmarks.scale", "cores": 2}
-    sizes = {"columns": 32, "classes": 35, "logits": 181, "load": [0.0, 0.0], "store_bytes": 800 * rows}
-    kind = name.split()[0].strip(",")
-    steps = {"scoring": 0.9 * seconds, "soft labels": 0.1 * seconds}
-    return {
-        "name": name, "kind": kind, "rows": rows, "seconds": seconds, "cpu_seconds": seconds, "steps": steps,
-        "slow_us": slow_us, "depth": int(slow_us), "peak_bytes": 10**9, **about, **sizes, **more,
-    }  # fmt: skip
-
-
-def test_tables_name_what_misses_its_goal() -> None:
-    records = [
-        a_record("loop", 1000, 300.0, cpu_seconds=100.0),  # on a busy machine
-        a_record("stream", 1000, 110.0),
-        a_record("stream, store", 1000, 130.0),
-        a_record("ray 1", 1000, 160.0, start=20.0),
-        a_record("stream", 1000, 1.0, 0.0),
-        a_record("stream", 3000, 3.0, 0.0, peak_bytes=2 * 10**9),
-    ]
-    text = render(records)
-    assert "| stream | 1,000 | 100000 | 9 | 1.10 | 1.10 | at most 1.15: met in CPU; the loop waited" in text
-    assert "| stream, store | 1,000 | 100000 | 8 | 1.30 | 1.30 | at most 1.15: **not met** in CPU;" in text
-    assert "| 1.60 |  | at most 1.5 after its start (1.40): met |" in text
-    assert "2.00 of 1,000 rows: **not met**" in text
-    quiet = [a_record("loop", 1000, 100.0), a_record("stream", 1000, 130.0, cpu_seconds=105.0)]
-    assert "at most 1.15: met in CPU, by the clock (1.30): **not met**" in render(quiet)
-    deeper = [a_record("loop", 1000, 50.0, 60.0), a_record("stream", 1000, 55.0, 60.0)]
-    assert text.splitlines()[4:8] == render([*records, *deeper]).splitlines()[4:8]  # other teachers
-    assert "On paper: 1,000,000,000 rows on 100 machines" in text
-    assert render([]) == "Nothing has been measured yet."

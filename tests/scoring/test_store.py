@@ -396,6 +396,9 @@ class TestFolder:
         assert find(shelf(folder)) == list(range(20))
         add(shelf(folder, "pets"), slice(0, 20))
         assert (folder / "README.txt").read_bytes() == damage
+        (folder / "README.txt").unlink()
+        (folder / "README.txt").mkdir()
+        add(shelf(folder, "birds"), slice(0, 20))
 
     @pytest.mark.parametrize("name", [b"", b"\xff\xfe", b"x" * 10**6])
     def test_names_of_teachers_may_be_anything(self, folder: Path, name: bytes) -> None:

@@ -1,16 +1,12 @@
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.special import softmax
 
-from consilience.exceptions import ConvergenceWarning, CoverageWarning
-from consilience.labels import LabelSpace
+from consilience import ConvergenceWarning, CoverageWarning, LabelSpace
 from consilience.soft_labels.agreement import (
     LEAST_ROWS,
     PRIOR,
@@ -19,13 +15,13 @@ from consilience.soft_labels.agreement import (
     divide_by_temperatures,
 )
 
-Floats = NDArray[np.float64]
-
 LISTS = [[0, 1, 2, 3], [1, 2, 3, 4, 5], [0, 2, 4, 5], [0, 1, 3, 5]]
 bounded = settings(max_examples=8, deadline=None, derandomize=True, database=None)
 
 
-def noisy_teachers(lists: list[list[int]] = LISTS, rows: int = 150, seed: int = 0) -> tuple[Floats, Floats]:
+def noisy_teachers(
+    lists: list[list[int]] = LISTS, rows: int = 150, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Return packed logits of teachers that see the class of a row through noise, and that class."""
     rng = np.random.default_rng(seed)
     truth = rng.integers(6, size=rows)

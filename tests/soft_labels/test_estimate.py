@@ -1,17 +1,12 @@
-from __future__ import annotations
-
 import warnings
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 import consilience.soft_labels.estimate
-from consilience import methods
-from consilience.exceptions import ConvergenceWarning, InvalidInputError
-from consilience.labels import LabelSpace
+from consilience import ConvergenceWarning, InvalidInputError, LabelSpace, methods
 from consilience.methods import METHODS
 from consilience.soft_labels.estimate import LARGEST_LOGIT, balance_weights, estimate_soft_labels
 
@@ -23,7 +18,7 @@ def space() -> LabelSpace:
     return LabelSpace([["a", "b", "c"], ["c", "d"], ["d", "a"]], names=["x", "y", "z"])
 
 
-def logits(rows: int, columns: int = 7) -> NDArray[np.float64]:
+def logits(rows: int, columns: int = 7) -> np.ndarray:
     return 2.0 * np.random.default_rng(0).normal(size=(rows, columns))
 
 
@@ -235,23 +230,3 @@ def test_the_weight_of_a_rare_class_has_no_bound(mean: float) -> None:
 def test_balance_weights_refuses_what_is_no_probability(Q: list, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         balance_weights(Q)
-
-
-COUNT_COMPILATIONS = """
-import json
-import numpy as np
-from numba.core.dispatcher import Dispatcher
-from consilience.kernels.unify import cross_entropy
-from consilience.kernels.unify import factorisation
-from consilience.kernels.unify import packed
-from consilience.labels import LabelSpace
-from consilience.soft_labels.estimate import estimate_soft_labels
-
-for method in ('sd', 'mf-lf', 'ce'):
-    estimate_soft_labels(np.zeros((2, 4)), LabelSpace([[0, 1], [1, 2]]), method)
-kernels = {f for module in (cross_entropy, factorisation, packed) for f in vars(module).values()
-           if isinstance(f, Dispatcher)}
-hits = sum(sum(f.stats.cache_hits.values()) for f in kernels)
-misses = sum(sum(f.stats.cache_misses.values()) for f in kernels)
-print(json.dumps([hits, misses]))
-"""

@@ -1,23 +1,15 @@
 """The default: ranks, mf-lf and ce pooled by how well they predict each teacher from the others."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.optimize import approx_fprime
-from scipy.special import softmax
 
-from consilience import Unifier, as_teacher, methods
-from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience import ConvergenceWarning, InvalidInputError, LabelSpace, Unifier, as_teacher, methods
 from consilience.kernels.unify.packed import make_layout
 from consilience.kernels.unify.ranks import rank_scores
-from consilience.labels import LabelSpace
 from consilience.methods import CE, Auto
 from consilience.soft_labels import pool as pooling
 from consilience.soft_labels.estimate import SoftLabelSolver, estimate_soft_labels
-
-Floats = NDArray[np.float64]
 
 SETS = [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 0, 1], [1, 3, 5, 0]]
 DISJOINT = [[0, 1, 2], [3, 4, 5]]
@@ -31,7 +23,7 @@ def crowd(
     scales: tuple[float, ...] = (1.0,),
     shift: float = 0.0,
     rows: int = 600,
-) -> tuple[LabelSpace, Floats, NDArray[np.intp]]:
+) -> tuple[LabelSpace, np.ndarray, np.ndarray]:
     """Teachers that see the true class through noise; `shift` draws a bias for each column of theirs."""
     rng = np.random.default_rng(seed)
     truth = rng.integers(6, size=rows)
@@ -42,24 +34,22 @@ def crowd(
     return LabelSpace(sets, disconnected="ignore"), np.hstack(blocks), truth
 
 
-def accuracy(Q: Floats, truth: NDArray[np.intp]) -> float:
+def accuracy(Q: np.ndarray, truth: np.ndarray) -> float:
     return float((Q.argmax(axis=1) == truth).mean())
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_teachers_of_other_scale_and_bias_are_made_comparable(seed: int) -> None:
-    space, logits, truth = crowd(SETS, seed, scales=(0.3, 1.0, 6.0), shift=2.0)
-    own = max(accuracy(estimate_soft_labels(logits, space, m), truth) for m in ("ce", "mf-lf", "sd"))
-    assert accuracy(estimate_soft_labels(logits, space, "ranks"), truth) > own + 0.04
-    assert accuracy(estimate_soft_labels(logits, space, "auto"), truth) > own + 0.04
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_teachers_without_a_common_class_are_put_together(seed: int) -> None:
-    space, logits, truth = crowd(DISJOINT, seed, scales=(0.3, 3.0))
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("sets", "scales", "shift", "gain"),
+    [(SETS, (0.3, 1.0, 6.0), 2.0, 0.04), (DISJOINT, (0.3, 3.0), 0.0, 0.2)],
+)
+def test_teachers_of_other_scale_and_bias_or_without_a_common_class_are_made_comparable(
+    sets: list[list[int]], scales: tuple[float, ...], shift: float, gain: float, seed: int
+) -> None:
+    space, logits, truth = crowd(sets, seed, scales=scales, shift=shift)
     own = max(accuracy(estimate_soft_labels(logits, space, m), truth) for m in ("ce", "mf-lf", "sd"))
     for method in ("ranks", "auto"):
-        assert accuracy(estimate_soft_labels(logits, space, method), truth) > max(own + 0.2, 0.75)
+        assert accuracy(estimate_soft_labels(logits, space, method), truth) > own + gain
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -170,13 +160,6 @@ def test_one_huge_row_overflows_nothing() -> None:
     np.testing.assert_allclose(Q.sum(axis=1), 1.0)
 
 
-def test_a_single_teacher_is_taken_at_its_word() -> None:
-    space, logits, _ = crowd([[0, 1, 2]], 0, rows=50)
-    np.testing.assert_allclose(
-        estimate_soft_labels(logits, space, "auto"), softmax(logits, axis=1), atol=1e-12
-    )
-
-
 def test_a_warning_points_to_the_line_that_called_us() -> None:
     space, logits, _ = crowd(SETS, 0, rows=50)
     teachers = [
@@ -212,15 +195,6 @@ def test_groups_have_scales_of_their_own(seed: int) -> None:
     scaled = pooling.choose_pool(rank_scores(loud, layout.offsets), loud, layout, OPTIONS)
     np.testing.assert_allclose(scaled.scales[1, :3], plain.scales[1, :3], rtol=0.05)
     np.testing.assert_allclose(100 * scaled.scales[1, 3:], plain.scales[1, 3:], rtol=0.05)
-
-
-def test_classes_about_which_the_others_are_silent_decide_nothing() -> None:
-    """Only who answers on a row can predict a decision there; a shift of logits must not matter."""
-    space = LabelSpace([[0, 1, 2], [0, 1], [0, 1, 2]])
-    logits = np.array([[1.0, 0, 0, 0, 0, np.nan, np.nan, np.nan]])
-    shifted = logits + np.array([13.7] * 3 + [-23.0] * 2 + [np.nan] * 3)
-    Q = estimate_soft_labels(logits, space, "auto")
-    np.testing.assert_allclose(estimate_soft_labels(shifted, space, "auto"), Q, atol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -176,6 +176,9 @@ def test_other_places_and_limits(path: Path, server: ModelServer) -> None:
         assert b'{"error": "' in answer
     with pytest.raises(InvalidInputError, match="cannot listen there"):
         ModelServer(ServedModel(path), port=int(server.server_address[1]))
+    for host in ("\0", "a..b", "é" * 70):
+        with pytest.raises(InvalidInputError, match=r"cannot listen there.*another host="):
+            ModelServer(ServedModel(path), host)
 
 
 def test_cards_of_models_from_servers_hold_no_host(path: Path, tmp_path: Path) -> None:

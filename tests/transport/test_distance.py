@@ -1,7 +1,5 @@
 """The public Sinkhorn distance: edges, conventions, refusals, and rates of convergence."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -12,15 +10,12 @@ from consilience.kernels.transport.centres import automatic_epsilon
 from consilience.kernels.transport.sinkhorn import RANGE, solve
 from consilience.transport.distance import convergence_curves, convergence_rate
 
-
-@pytest.fixture
-def problem():
-    rng = np.random.default_rng(0)
-    return rng.dirichlet(np.ones(6), 5), rng.dirichlet(np.ones(4), 5), rng.random((6, 4))
+RNG = np.random.default_rng(0)
+A, B, M = RNG.dirichlet(np.ones(6), 5), RNG.dirichlet(np.ones(4), 5), RNG.random((6, 4))
 
 
-def test_zeros_move_nothing_and_have_finite_duals(problem):
-    a, b, M = (array[:3] if len(array) == 5 else array for array in problem)
+def test_zeros_move_nothing_and_have_finite_duals():
+    a, b = A[:3].copy(), B[:3].copy()
     a[0], b[1], b[2, 0] = np.eye(6)[3], np.eye(4)[1], 0.0
     b[2] /= b[2].sum()
     for epsilon in (0.05, 1e-3):
@@ -33,34 +28,29 @@ def test_zeros_move_nothing_and_have_finite_duals(problem):
         assert np.isfinite(result.alpha).all()
 
 
-def test_the_dual_of_a_zero_is_its_c_transform(problem):
-    a, b, M = problem
-    b[:, 0] = 0.0
+def test_the_dual_of_a_zero_is_its_c_transform():
+    b = B * [0.0, 1.0, 1.0, 1.0]
     b /= b.sum(axis=1, keepdims=True)
-    result = sinkhorn(a, b, M, 0.1, tol=1e-12)
+    result = sinkhorn(A, b, M, 0.1, tol=1e-12)
     expected = -0.1 * np.log(np.exp((result.alpha - M[:, 0]) / 0.1).sum(axis=1))
     np.testing.assert_allclose(result.beta[:, 0], expected, atol=1e-9)
     # the gradient of "kl" is continuous there
     nearly = b + 1e-9 * np.eye(4)[0]
-    near, at = (sinkhorn(a, p, M, 0.1, tol=1e-12, regularizer="kl").gradient for p in (nearly, b))
+    near, at = (sinkhorn(A, p, M, 0.1, tol=1e-12, regularizer="kl").gradient for p in (nearly, b))
     np.testing.assert_allclose(near, at, atol=1e-6)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.99, 1.01, 1.5])
 @pytest.mark.parametrize("kind", ["float32", "float64"])
-def test_nothing_breaks_where_the_precision_changes(problem, kind, share):
-    a, b, M = problem
+def test_nothing_breaks_where_the_precision_changes(kind, share):
+    a, b = A.copy(), B.copy()
     a[0], b[1] = np.eye(6)[3], np.eye(4)[1]
     epsilon = float(np.ptp(M)) / (share * RANGE[kind])
     result = sinkhorn(a, b, M, epsilon, tol=1e-8, max_iter=100_000)
-    for i in range(5):
-        error = (
-            np.abs(result.plan(i).sum(axis=1) - a[i]).sum() + np.abs(result.plan(i).sum(axis=0) - b[i]).sum()
-        )
-        assert error <= 1e-8
+    assert max(marginal_error(result, row) for row in range(5)) <= 1e-8
 
 
-def test_rows_do_not_depend_on_their_company(problem):
+def test_rows_do_not_depend_on_their_company():
     rng = np.random.default_rng(2)
     M = rng.random((100, 80))
     a, b = rng.dirichlet(np.ones(100), 700), rng.dirichlet(np.ones(80), 700)  # more than a block
@@ -71,25 +61,23 @@ def test_rows_do_not_depend_on_their_company(problem):
         np.testing.assert_allclose(whole.beta[i], alone.beta[0], atol=1e-8)
 
 
-def test_a_warm_start_saves_iterations(problem):
-    a, b, M = problem
-    cold = sinkhorn(a, b, M, 0.05, tol=1e-8)
+def test_a_warm_start_saves_iterations():
+    cold = sinkhorn(A, B, M, 0.05, tol=1e-8)
     start = cold.beta.copy()
     start[3] = np.nan
-    warm = sinkhorn(a, b, M, 0.05, tol=1e-8, init=start)
+    warm = sinkhorn(A, B, M, 0.05, tol=1e-8, init=start)
     np.testing.assert_allclose(warm.beta, cold.beta, atol=1e-7)
     assert (2 * np.delete(warm.n_iter, 3) <= np.delete(cold.n_iter, 3)).all()
     assert 2 * warm.n_iter[3] > cold.n_iter[3]
 
 
-def test_stopping_early_warns_with_figures(problem):
-    a, b, M = problem
+def test_stopping_early_warns_with_figures():
     with pytest.warns(ConvergenceWarning, match=r"max_iter=2 with marginal error .*e-0.* in \d of 5 rows"):
-        result = sinkhorn(a, b, M, 0.05, max_iter=2)
+        result = sinkhorn(A, B, M, 0.05, max_iter=2)
     assert not result.converged.all()
     assert (result.n_iter <= 2).all()
     i = int(np.argmax(result.residual))
-    assert 1e-6 < np.abs(result.plan(i).sum(axis=1) - a[i]).sum() <= result.residual[i]
+    assert 1e-6 < np.abs(result.plan(i).sum(axis=1) - A[i]).sum() <= result.residual[i]
 
 
 def marginal_error(result, row):
@@ -99,9 +87,8 @@ def marginal_error(result, row):
 
 @pytest.mark.filterwarnings("ignore::consilience.ConvergenceWarning")
 @pytest.mark.parametrize("exponent", [-4, -6, -8, -9, -10, -11, -11.9])
-def test_residuals_bound_the_rounding_of_sharp_plans(problem, exponent):
-    a, b, M = problem
-    result = sinkhorn(a, b, M, 10.0**exponent)
+def test_residuals_bound_the_rounding_of_sharp_plans(exponent):
+    result = sinkhorn(A, B, M, 10.0**exponent)
     for row in range(5):
         assert marginal_error(result, row) <= result.residual[row]
     # without the one whose plan is nearly a choice of two
@@ -110,10 +97,9 @@ def test_residuals_bound_the_rounding_of_sharp_plans(problem, exponent):
 
 @pytest.mark.parametrize("offset", [1e8, -1e12])
 @pytest.mark.parametrize("epsilon", [0.1, 0.01, 1e-3])
-def test_a_large_constant_in_the_cost_does_not_move_the_plan(problem, offset, epsilon):
-    a, b, M = problem
-    M = np.round(M * 128) / 128  # which adding the constant does not round
-    plain, moved = sinkhorn(a, b, M, epsilon), sinkhorn(a, b, M + offset, epsilon)
+def test_a_large_constant_in_the_cost_does_not_move_the_plan(offset, epsilon):
+    cost = np.round(M * 128) / 128  # which adding the constant does not round
+    plain, moved = sinkhorn(A, B, cost, epsilon), sinkhorn(A, B, cost + offset, epsilon)
     for row in range(5):
         np.testing.assert_allclose(moved.plan(row), plain.plan(row), atol=1e-9)
         assert marginal_error(moved, row) <= 1e-6
@@ -121,42 +107,39 @@ def test_a_large_constant_in_the_cost_does_not_move_the_plan(problem, offset, ep
     np.testing.assert_allclose(moved.alpha, plain.alpha + offset, rtol=1e-12)
 
 
-def test_the_kernel_returns_at_once_from_what_is_not_a_number(problem):
-    a, b, M = problem
-    assert np.isnan(solve(a, b, M, 1e-310, 1e-6, 10_000).value).all()
+def test_the_kernel_returns_at_once_from_what_is_not_a_number():
+    assert np.isnan(solve(A, B, M, 1e-310, 1e-6, 10_000).value).all()
+    a = A.copy()
     a[2] = np.nan
     for epsilon in (0.1, 0.01, 1e-4):
-        solved = solve(a, b, M, epsilon, 1e-6, 10_000)
+        solved = solve(a, B, M, epsilon, 1e-6, 10_000)
         assert np.isnan(solved.value[2])
         assert np.isfinite(np.delete(solved.value, 2)).all()
         assert solved.n_iter[2] < 100
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1e-3])
-def test_a_tolerance_below_rounding_is_named(problem, epsilon):
-    a, b, M = problem
+def test_a_tolerance_below_rounding_is_named(epsilon):
     with pytest.warns(ConvergenceWarning, match=r"stalled at rounding .* Raise epsilon or tol\."):
-        result = sinkhorn(a, b, M, epsilon, tol=1e-18)
+        result = sinkhorn(A, B, M, epsilon, tol=1e-18)
     assert result.n_iter.max() < 10_000
 
 
-def test_auto_follows_the_spread_of_the_cost(problem):
-    a, b, M = problem
-    result = sinkhorn(a, b, M)
+def test_auto_follows_the_spread_of_the_cost():
+    result = sinkhorn(A, B, M)
     assert result.epsilon == pytest.approx(M.std() / 2)
-    np.testing.assert_allclose(sinkhorn(a, b, 1000 * M + 5).plan(1), result.plan(1), atol=1e-6)
+    np.testing.assert_allclose(sinkhorn(A, B, 1000 * M + 5).plan(1), result.plan(1), atol=1e-6)
     for constant in (0.0, 3.0, -1e6):
         assert automatic_epsilon(np.full((2, 3), constant)) == 0.1
-    np.testing.assert_allclose(sinkhorn(a, b, np.ones((6, 4))).plan(1), np.outer(a[1], b[1]), atol=1e-9)
+    np.testing.assert_allclose(sinkhorn(A, B, np.ones((6, 4))).plan(1), np.outer(A[1], B[1]), atol=1e-9)
 
 
-def test_lists_single_precision_and_no_rows_are_accepted(problem):
-    a, b, M = problem
-    plain = sinkhorn(a, b, M, 0.1)
-    np.testing.assert_allclose(sinkhorn(a.tolist(), b.tolist(), M.tolist(), 0.1).value, plain.value)
-    single = sinkhorn(*(array.astype(np.float32) for array in (a, b, M)), 0.1)
+def test_lists_single_precision_and_no_rows_are_accepted():
+    plain = sinkhorn(A, B, M, 0.1)
+    np.testing.assert_allclose(sinkhorn(A.tolist(), B.tolist(), M.tolist(), 0.1).value, plain.value)
+    single = sinkhorn(*(array.astype(np.float32) for array in (A, B, M)), 0.1)
     np.testing.assert_allclose(single.value, plain.value, atol=1e-6)
-    assert sinkhorn(a[:0], b[:0], M).value.shape == (0,)
+    assert sinkhorn(A[:0], B[:0], M).value.shape == (0,)
     assert repr(plain).startswith("SinkhornResult(5 rows")
 
 
@@ -189,15 +172,15 @@ def test_lists_single_precision_and_no_rows_are_accepted(problem):
         ({"cost": np.tile([-1e308, 1e308], (6, 2))}, r"range of inf.*divide the cost"),
     ],
 )
-def test_refusals_say_what_to_do(problem, change, message):
-    arguments = dict(zip(("source", "target", "cost"), problem, strict=True)) | change
+def test_refusals_say_what_to_do(change, message):
+    arguments = {"source": A, "target": B, "cost": M} | change
     with pytest.raises(InvalidInputError, match=message):
         sinkhorn(**arguments)
 
 
 @pytest.mark.parametrize("row", [5, -6, 1.0, "a", True])
-def test_plans_are_of_rows_that_exist(problem, row):
-    result = sinkhorn(*problem)
+def test_plans_are_of_rows_that_exist(row):
+    result = sinkhorn(A, B, M)
     np.testing.assert_array_equal(result.plan(-1), result.plan(np.int64(4)))
     with pytest.raises(InvalidInputError, match="is not one of the 5 rows"):
         result.plan(row)
@@ -215,9 +198,8 @@ def test_rates_are_known_where_they_are_extreme():
         sharp.iterations(0.0)
 
 
-def test_curves_of_fig_3_lie_below_their_bound(problem):
-    a, b, M = problem
-    curves = convergence_curves(a, b, M, 0.3, n_iter=30)
+def test_curves_of_fig_3_lie_below_their_bound():
+    curves = convergence_curves(A, B, M, 0.3, n_iter=30)
     assert curves.variation.shape == curves.bound.shape == curves.euclidean.shape == (31,)
     assert curves.variation[0] == curves.bound[0] > 0
     assert (curves.variation <= curves.bound + 1e-9).all()
@@ -226,4 +208,4 @@ def test_curves_of_fig_3_lie_below_their_bound(problem):
     assert (curves.euclidean <= curves.variation + 1e-12).all()
     assert curves.variation[30] < 1e-6
     with pytest.raises(InvalidInputError, match="no probabilities of zero"):
-        convergence_curves(np.eye(6)[:5], b, M)
+        convergence_curves(np.eye(6)[:5], B, M)

@@ -18,4 +18,8 @@ def main() -> None:
         raise SystemExit(2)
     from consilience.cli.app import app
 
-    app(prog_name="consilience")
+    try:
+        app(prog_name="consilience")
+    except OSError as error:  # of a help text, which no command writes: a disk is full
+        print(f"Error: The output cannot be written: {error.strerror}.", file=sys.stderr)
+        raise SystemExit(2) from None

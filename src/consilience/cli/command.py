@@ -265,8 +265,8 @@ def new_app(text: str, name: str | None = None) -> Commands:
 
 def sentence(error: Exception) -> str:
     """Return an error as one sentence, with options as they are written here."""
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename} cannot be read or written: {error.strerror}."
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'Stdout, or a file,'} cannot be read or written: {error.strerror}."
     if isinstance(error, click.UsageError):
         return error.format_message()
     if isinstance(error, InvalidInputError):

@@ -12,7 +12,7 @@ import rich.console
 import rich.table
 from rich.markup import escape as escape_markup
 
-from consilience._words import visible
+from consilience.exceptions import visible
 
 WIDTH = 110
 """Width of a table, in columns, if it goes to a file or a pipe."""

@@ -39,6 +39,7 @@ _HOMES = {
     "rank_teachers": "rank.rank",
     "read_alike": "rows.files",
     "read_aliases": "files.readers",
+    "read_bytes": "files.disk",
     "read_label_file": "files.readers:read_labels",
     "read_truth": "inspect.evaluate",
     "replacing": "files.disk",

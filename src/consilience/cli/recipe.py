@@ -18,13 +18,13 @@ from typing import Any
 import click
 
 from consilience._version import __version__
-from consilience._words import visible
 from consilience.cli import library
-from consilience.exceptions import InvalidInputError, shown
+from consilience.exceptions import InvalidInputError, shown, visible
 from consilience.options import Option, did_you_mean
 
 _NOT_IN_IT = ("config", "write_config")
 _WIDTH = 100
+_MOST = 2**20  # bytes of a recipe
 
 
 def recipe_keys(command: Any) -> dict[str, click.Parameter]:
@@ -61,8 +61,10 @@ def read_recipe(file: Path, ctx: click.Context) -> dict[str, Any]:
 
 def _table(file: Path, name: str) -> Mapping[str, Any]:
     """Return the keys for a command: its table, or all of a file without tables."""
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
+    try:  # some editors begin a file with a mark
+        content = tomllib.loads(library.read_bytes(file, most=_MOST, links=True).decode("utf-8-sig"))
+    except InvalidInputError:
+        raise
     except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, and of lists in lists in lists
         raise InvalidInputError(f"--config: {file} is not TOML: {str(error).rstrip('.')}.") from error
     tables = [key for key, value in content.items() if isinstance(value, dict)]

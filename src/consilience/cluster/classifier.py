@@ -18,7 +18,7 @@ from scipy.special import softmax
 from consilience._validation import as_random_state, check_transition
 from consilience.cluster.losses import mean_loss
 from consilience.cluster.options import GCE, ClassifierOptions, GeneralisedCollision, Network, Softmax
-from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
+from consilience.exceptions import ConvergenceWarning, InvalidInputError, shown, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import (
     NoiseEstimate,
@@ -160,8 +160,8 @@ class CollisionClassifier(ClassifierOptions, FittedClassifier):
         if len(never):
             seen = self.classes_[observed[never[0]].argmax()]
             raise InvalidInputError(
-                f"y has the label {seen!r} in row {{row}}, which noise says is never observed: its row of "
-                "the matrix is zero. Correct it, or leave these rows out.",
+                f"y has the label {shown(seen)} in row {{row}}, which noise says is never observed: its row "
+                "of the matrix is zero. Correct it, or leave these rows out.",
                 row=never[0],
             )
         return observed

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -35,6 +36,8 @@ CardOutput = Literal["logits", "probabilities", "labels"]
 _OUTPUTS: tuple[Any, ...] = (None, "logits", "probabilities", "labels")
 
 VERSION = 1
+_SEAL = "card_sha256"  # of the file without it
+_UNSEALED = '""\n}'  # the end of a file whose last entry is empty
 MAX_BYTES = 16 * 2**20
 MOST_COLUMNS = 1_000_000
 FOLDER_CARD = "model.card.json"
@@ -162,7 +165,9 @@ def card_bytes(card: Card) -> bytes:
         content["preprocess"] = card.preprocess.to_dict()
     kept = {key: value for key, value in content.items() if value is not None}
     try:
-        data = json.dumps(kept, indent=1, ensure_ascii=False, allow_nan=False).encode()
+        text = json.dumps({**kept, _SEAL: ""}, indent=1, ensure_ascii=False, allow_nan=False)
+        seal = hashlib.sha256(text.encode()).hexdigest()
+        data = f'{text.removesuffix(_UNSEALED)}"{seal}"\n}}'.encode()
         parse_json(data, "The card")  # what is written can be read
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"The details of card {card.name!r} are not plain JSON: {error}.") from error
@@ -171,6 +176,19 @@ def card_bytes(card: Card) -> bytes:
             f"The card {card.name!r} takes {len(data)} bytes; at most {MAX_BYTES} are read."
         )
     return data
+
+
+def is_unchanged(data: bytes) -> bool:
+    """Tell whether the content of a card's file is as we wrote it; True where it has no checksum of its own.
+
+    Examples
+    --------
+    >>> data = card_bytes(Card("birds", ["crow", "wren"]))
+    >>> is_unchanged(data), is_unchanged(data.replace(b"wren", b"wrem"))
+    (True, False)
+    """
+    seal = str(parse_json(data, "The card").get(_SEAL, ""))
+    return not seal or hashlib.sha256(data.replace(seal.encode(), b"")).hexdigest() == seal
 
 
 def read_card(path: str | os.PathLike[str]) -> Card:
@@ -196,6 +214,7 @@ def parse_card(data: bytes, filename: str) -> Card:
     try:
         content = _FILE(content)
         version = content.pop("consilience_card")
+        content.pop(_SEAL, None)  # cards may be changed by hand: only `verify` compares it
         if version != VERSION:
             raise InvalidInputError(
                 f"It is a card of version {version}; this release reads version {VERSION}. Upgrade "
@@ -210,6 +229,7 @@ _FILE = record(
     {
         **dict.fromkeys((one.name for one in fields(Card)), lambda value: value),
         "consilience_card": whole(),
+        _SEAL: text(64, like="[0-9a-f]{64}", says="64 hexadecimal digits"),
     },
     needs=("consilience_card", "name", "classes"),
 )

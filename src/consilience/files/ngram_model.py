@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from consilience._validation import n_rows
 from consilience._words import shorten
-from consilience.exceptions import InvalidInputError
+from consilience.exceptions import InvalidInputError, shown
 from consilience.files.arrays import ArrayFileError, open_npz
 from consilience.files.card import Card, carded
 from consilience.files.disk import opened, replacing
@@ -154,7 +154,7 @@ def as_texts(X: Any) -> list[str]:
         found = texts[other]
         hint = " Decode bytes first: text.decode()." if isinstance(found, bytes) else ""
         raise InvalidInputError(
-            f"X has {repr(found)[:50]} in row {{row}}, of type {type(found).__name__}; {expected}.{hint}",
+            f"X has {shown(found)} in row {{row}}, of type {type(found).__name__}; {expected}.{hint}",
             row=other,
         )
     return texts

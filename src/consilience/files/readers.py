@@ -22,13 +22,14 @@ from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import open_npy
 from consilience.files.card import Card, card_path, write_card
-from consilience.files.disk import file_sha256, replacing
+from consilience.files.disk import file_sha256, read_bytes, replacing
 from consilience.files.strict_json import parse_json
 from consilience.rows.files import read_npz_array, reading
 from consilience.rows.rows import new_array
 from consilience.run import Run
 
 LABEL = "label"
+_MOST_TEXT = 2**26  # bytes of a file of names
 
 Write = Callable[[NDArray[np.intp], NDArray[Any], Mapping[str, Any]], None]
 """Takes the position of each row's class (n,), probabilities (n, L), and columns to pass on."""
@@ -90,11 +91,13 @@ def check_target(
         raise InvalidInputError(f"{option} writes {' or '.join(suffixes)}; {path.name!r} has another ending.")
     if not path.parent.is_dir():
         raise InvalidInputError(f"{option}: the folder {str(path.parent)!r} does not exist. Make it first.")
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
+    no_file = os.path.lexists(path) and not (path.is_symlink() or path.is_file())
+    if no_file or not os.access(path.parent, os.W_OK):
         raise InvalidInputError(f"{option}: {str(path)!r} cannot be written.")
-    read = {file.resolve() for file in (*inputs, *models) if file is not None}
-    cards = {card_path(model.resolve()) for model in models}
-    if path.resolve() in read or (path.suffix.lower() in _WITH_CARD and card_path(path.resolve()) in cards):
+    # by os: pathlib raises where a link leads to itself
+    read = {os.path.realpath(file) for file in (*inputs, *models) if file is not None}
+    cards, goal = {card_path(os.path.realpath(model)) for model in models}, os.path.realpath(path)
+    if goal in read or (path.suffix.lower() in _WITH_CARD and card_path(goal) in cards):
         raise InvalidInputError(
             f"{option} {str(path)!r} would replace a file that is read, or its card. Give another name."
         )
@@ -229,7 +232,8 @@ _LABELS: dict[str, Callable[[Path], Any]] = {
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
+        # some editors begin a file with a mark
+        return read_bytes(path, most=_MOST_TEXT, links=True).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{path} is not a text file in UTF-8.") from error
 

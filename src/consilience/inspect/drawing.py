@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-from consilience._words import visible
+from consilience.exceptions import visible
 
 Block = dict[str, Any]
 Names = Sequence[Any]

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from consilience._validation import as_numbers, check_choice, check_count, check_fitted, n_rows
-from consilience._words import counted, percent, visible
-from consilience.exceptions import InvalidInputError
+from consilience._words import counted, percent
+from consilience.exceptions import InvalidInputError, visible
 from consilience.inspect.drawing import Block
 from consilience.inspect.evaluate import ask
 from consilience.inspect.evaluation import conditioned

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._words import shorten, visible
-from consilience.exceptions import AliasWarning, warn
+from consilience._words import shorten
+from consilience.exceptions import AliasWarning, visible, warn
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.unify.ranks import (
     Agreement,

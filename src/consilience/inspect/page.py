@@ -23,7 +23,8 @@ import numpy as np
 
 from consilience._optional import require
 from consilience._version import __version__
-from consilience._words import aligned, percent, visible
+from consilience._words import aligned, percent
+from consilience.exceptions import visible
 from consilience.files.disk import as_path, replacing
 from consilience.files.made import date_now
 from consilience.files.readers import check_target

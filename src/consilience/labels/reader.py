@@ -187,7 +187,7 @@ def _no_label(value: Any, row: int, where: str) -> InvalidInputError:
 def _check_enough(found: list[Any], at_least: int, where: str, minus_one: bool) -> None:
     hint = " -1 means no label: where it is a class of yours, give the classes names." if minus_one else ""
     if len(found) < at_least:
-        what = f"one class, {found[0]!r}" if found else "no labels"
+        what = f"one class, {shown(found[0])}" if found else "no labels"
         raise InvalidInputError(
             f"{where} has {what}; give labels of {counted(max(at_least, 1), 'class')} or more, and None, NaN "
             f"or -1 for rows without one.{hint}"

@@ -315,7 +315,7 @@ def resolve_aliases(aliases: Mapping[Any, Any]) -> dict[Any, Any]:
             name = aliases[seen[-1]]
             if not isinstance(name, str | int | float) or kind_of(name) != kind_of(seen[-1]):
                 raise LabelSpaceError(
-                    f"aliases rename {seen[-1]!r} to {shown(name)}; give {kind_of(seen[-1])} for "
+                    f"aliases rename {shown(seen[-1])} to {shown(name)}; give {kind_of(seen[-1])} for "
                     f"{kind_of(seen[-1])}."
                 )
             if name in seen:
@@ -366,7 +366,7 @@ def check_packed_logits(
     if rows not in (None, len(packed)):
         raise InvalidInputError(f"{what} have {len(packed)} rows and X has {rows}.")
     for i in () if np.isfinite(packed).all() else range(space.n_teachers):
-        check_block(packed[:, space.block(i)], f"{what} of {space.names[i]!r}")
+        check_block(packed[:, space.block(i)], f"{what} of {shown(space.names[i])}")
     return packed
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience._words import counted, visible
-from consilience.exceptions import InvalidInputError
+from consilience._words import counted
+from consilience.exceptions import InvalidInputError, visible
 from consilience.inspect.drawing import Block, dots, drawing
 from consilience.inspect.page import (
     Column,

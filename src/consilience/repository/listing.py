@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from consilience._optional import require
-from consilience._words import aligned, counted, shorten, size_text, visible
+from consilience._words import aligned, counted, shorten, size_text
+from consilience.exceptions import visible
 from consilience.rank.ranking import Ranking
 from consilience.repository.entry import ModelEntry
 from consilience.repository.signature import shown_inputs

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from consilience._optional import require
 from consilience._validation import n_rows
-from consilience._words import visible
-from consilience.exceptions import InvalidInputError
+from consilience.exceptions import InvalidInputError, visible
 from consilience.files.strict_json import checked, record
 from consilience.options import check_count, check_number, choice, number, optional
 from consilience.rows.tables import as_values, is_pil_image

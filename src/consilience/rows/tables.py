@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from consilience._optional import installed, require
 from consilience._words import counted, shorten
-from consilience.exceptions import ConsilienceError, InvalidInputError, InvalidTypeError
+from consilience.exceptions import ConsilienceError, InvalidInputError, InvalidTypeError, shown
 
 Kind = Literal["number", "truth", "time", "duration", "text", "empty", "other"]
 
@@ -212,7 +212,7 @@ def separator_advice(names: Sequence[str]) -> str:
 
 def quoted(names: Sequence[Any], most: int = 8) -> str:
     """Return names in quotes, the first few where there are many."""
-    listed = ", ".join(repr(name) for name in names[:most])
+    listed = ", ".join(map(shown, names[:most]))
     return listed if len(names) <= most else f"{listed} and {len(names) - most} more"
 
 
@@ -301,7 +301,8 @@ def _finite(values: NDArray[Any], name: Any) -> NDArray[Any]:
     if np.isinf(values).any():
         row = int(np.flatnonzero(np.isinf(values))[0])
         raise InvalidInputError(
-            f"Column {name!r} has {values[row]} in row {{row}}; expected finite numbers, or a missing value.",
+            f"Column {shown(name)} has {values[row]} in row {{row}}; expected finite numbers, or a missing "
+            "value.",
             row=row,
         )
     return values
@@ -326,8 +327,8 @@ def _each(series: nw.Series[Any], name: Any, expected: str, read: Any) -> NDArra
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         example = next((values[i] for i in cells if isinstance(values[i], str)), values[cells[0]])
         raise InvalidInputError(
-            f"Column {name!r} holds {series.dtype} such as {example!r}; the model was fitted on {expected} "
-            "there. Convert the column, or leave such cells empty."
+            f"Column {shown(name)} holds {series.dtype} such as {shown(example)}; the model was fitted on "
+            f"{expected} there. Convert the column, or leave such cells empty."
         ) from error
     return found
 
@@ -357,7 +358,7 @@ def _text(cell: Any, name: Any) -> str:
     if isinstance(cell, float | np.floating) and float(cell).is_integer():
         cell = int(cell)  # 1 and 1.0 are one category
     if not isinstance(cell, str | numbers.Number | np.bool_ | datetime.date):
-        raise InvalidInputError(f"Column {name!r} holds {type(cell).__name__} objects; expected texts.")
+        raise InvalidInputError(f"Column {shown(name)} holds {type(cell).__name__} objects; expected texts.")
     return str(cell)
 
 

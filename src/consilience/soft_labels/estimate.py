@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._validation import as_numbers, check_distributions
-from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
+from consilience.exceptions import ConvergenceWarning, InvalidInputError, shown, warn
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.compiled import one_thread
 from consilience.kernels.linear_model import inverse
@@ -301,7 +301,7 @@ def _check_reference(reference: ArrayLike, packed: Floats, space: LabelSpace, me
     if (answers & ~has_ranks).any():
         name = space.names[int(np.argmax(answers & ~has_ranks))]
         raise InvalidInputError(
-            f"Teacher {name!r} answers on no row of {{argument}}, so its answers have no rank. "
+            f"Teacher {shown(name)} answers on no row of {{argument}}, so its answers have no rank. "
             "Give rows on which it answers.",
             argument="reference",
         )

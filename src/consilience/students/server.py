@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import re
+import socket
 import sys
 import threading
 from collections.abc import Mapping
@@ -205,10 +206,12 @@ class ModelServer(ThreadingHTTPServer):
         self.model, self.max_bytes = model, max_bytes
         try:
             super().__init__((host, port), _Handler)
-        except (OSError, OverflowError) as error:
+        except (OSError, OverflowError, TypeError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
+            host_is_wrong = isinstance(error, socket.gaierror | TypeError | ValueError)
             raise InvalidInputError(
-                f"The server cannot listen there: {reason}. Give another {{argument}}.", argument="port"
+                f"The server cannot listen there: {reason}. Give another {{argument}}.",
+                argument="host" if host_is_wrong else "port",
             ) from error
 
     @property

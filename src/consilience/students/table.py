@@ -13,8 +13,8 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
 from consilience._validation import check_fitted
-from consilience._words import counted, visible
-from consilience.exceptions import InvalidInputError
+from consilience._words import counted
+from consilience.exceptions import InvalidInputError, visible
 from consilience.files.graph import GraphColumn, prepend_columns, time_parts
 from consilience.rows.tables import (
     Kind,

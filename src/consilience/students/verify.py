@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from consilience._validation import n_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, InvalidInputError
-from consilience.files.card import card_path, read_card
-from consilience.files.disk import file_sha256
+from consilience.files.card import MAX_BYTES, card_path, is_unchanged, parse_card
+from consilience.files.disk import file_sha256, read_bytes
 from consilience.files.made import data_hash, read_made
 from consilience.files.ngram_model import read_model
 from consilience.rows.tables import rows_sha256
@@ -113,6 +113,7 @@ def verify_model(
         model.ask("classes", model.check_classes, model.model),
         model.ask("columns", model.check_columns, model.model),
         model.ask("runs", model.check_runs, model.model),
+        model.ask("unchanged", model.check_text, model.card),
     ]
     for teacher in map(Path, teachers):
         remote = is_address(teacher)
@@ -128,6 +129,7 @@ class _Examined:
     """A saved model and, once they were read, its card and the classifier."""
 
     card: Any = None
+    text = b""  # of the card's file
     model: Any = None
 
     def __init__(self, source: Path) -> None:
@@ -145,12 +147,18 @@ class _Examined:
     def find_card(self) -> str:
         path = card_path(self.source)
         _expect(os.path.lexists(path), f"There is no {path.name} next to the model.")
-        self.card = read_card(path)
+        self.text = read_bytes(path, f"The card {path}", most=MAX_BYTES)
+        self.card = parse_card(self.text, path.name)
         made = read_made(self.card)
         date, version = (made.get(key, "unknown") for key in ("date", "version"))
         return (
             f"made on {date} by consilience {version}" if made else "it does not say how the model was made"
         )
+
+    def check_text(self) -> str:
+        changed = "The card is not as it was written. Restore it, or save the model again."
+        _expect(is_unchanged(self.text), changed)
+        return "the card is as it was written"
 
     def check_checksum(self) -> str:
         digest = self.card.sha256

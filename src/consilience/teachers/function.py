@@ -113,8 +113,9 @@ class Function(Adapter):
                 ensure(
                     len(values) > 1 or len(column) == 1,
                     self.name,
-                    f"named one class in row {{row}}, {classes[places[0]]!r}, and its {output} say nothing "
-                    "of it without another's. Name more classes, give probabilities, or None to abstain.",
+                    f"named one class in row {{row}}, {shown(classes[places[0]])}, and its {output} "
+                    "say nothing of it without another's. Name more classes, give probabilities, or None to "
+                    "abstain.",
                     row=row,
                 )
             scores[row] = least

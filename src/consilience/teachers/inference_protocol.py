@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._words import visible
+from consilience.exceptions import visible
 from consilience.files.strict_json import (
     Reader,
     listing,

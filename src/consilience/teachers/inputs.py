@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._optional import require
-from consilience.exceptions import TeacherError
+from consilience.exceptions import TeacherError, shown
 from consilience.rows.tables import PURPOSE, Kind, as_values, column_names, column_values, in_order, is_table
 from consilience.teachers.outputs import ensure, in_the_name_of, summary
 
@@ -142,7 +142,7 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any] | None, word: str, item: str
     if len(missing):
         raise TeacherError(
             name,
-            f"takes true or false for {item!r}, and row {{row}} has neither. The model learnt from rows "
+            f"takes true or false for {shown(item)}, and row {{row}} has neither. The model learnt from rows "
             "without gaps there: fill them.",
             row=next(iter(missing)),
         )

@@ -13,7 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._words import counted
-from consilience.exceptions import ConsilienceError, InvalidInputError, TeacherError, UnsafeFileError
+from consilience.exceptions import (
+    ConsilienceError,
+    InvalidInputError,
+    TeacherError,
+    UnsafeFileError,
+    safe_text,
+)
 from consilience.labels import check_block
 
 Output = Literal["auto", "logits", "probabilities", "costs", "labels"]
@@ -69,7 +75,7 @@ def check_known(name: str, wanted: str, known: Sequence[str], what: str, advice:
 def summary(error: BaseException, most: int = 300) -> str:
     """Return the type and the first line of a foreign error."""
     lines = str(error).strip().splitlines() or ["no message"]
-    return f"{type(error).__name__}: {lines[0][:most]}"
+    return f"{type(error).__name__}: {safe_text(lines[0], most)}"
 
 
 def describe(X: Any) -> str:

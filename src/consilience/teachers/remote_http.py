@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from consilience._optional import require
 from consilience._version import __version__
-from consilience._words import parse_size, size_text, visible
-from consilience.exceptions import ScoringError, TeacherError
+from consilience._words import parse_size, size_text
+from consilience.exceptions import ScoringError, TeacherError, visible
 from consilience.teachers.inference_protocol import HEADER
 from consilience.teachers.outputs import ensure, foreign
 

@@ -14,7 +14,7 @@ from scipy.special import softmax
 
 from consilience._validation import as_random_state, n_rows, take_rows
 from consilience._words import shorten
-from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError, warn
+from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError, shown, warn
 from consilience.kernels.transport.centres import (
     centre_distances,
     class_means,
@@ -319,8 +319,8 @@ def _rows_of(other: Teacher, teacher: Teacher) -> list[int]:
     missing = [name for name in teacher.classes.tolist() if name not in known]
     if missing:
         raise InvalidInputError(
-            f"{{argument}} does not know the classes {shorten(missing, 5)} of teacher {teacher.name!r}. Give "
-            "a teacher that knows them all.",
+            f"{{argument}} does not know the classes {shorten(missing, 5)} of teacher {shown(teacher.name)}. "
+            "Give a teacher that knows them all.",
             argument="other",
             value=other.name,
         )

@@ -1,14 +1,11 @@
 """Cross-entropies and the noise rate."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.optimize import approx_fprime, differential_evolution
 from scipy.special import log_softmax, logsumexp, softmax
 
@@ -23,8 +20,7 @@ from consilience.kernels.collision.entropy import (
     weigh,
 )
 
-Floats = NDArray[np.float64]
-Loss = Callable[[Floats, Floats], tuple[Floats, Floats]]
+Loss = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 LOSSES: dict[str, Loss] = {
     "collision": collision_from_logits,
     "collision, q=0.5": lambda z, y: collision_from_logits(z, y, 0.5),
@@ -34,7 +30,7 @@ LOSSES: dict[str, Loss] = {
 }
 
 
-def rows(seed: int, n: int = 6, K: int = 4, scale: float = 2.0) -> tuple[Floats, Floats]:
+def rows(seed: int, n: int = 6, K: int = 4, scale: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
     target = random.dirichlet(np.full(K, 0.5), n)
     target[0] = np.eye(K)[0]
@@ -49,20 +45,12 @@ def test_gradients_agree_with_finite_differences(name: str, seed: int, scale: fl
     logits, target = rows(seed, n=3, scale=scale)
     gradient = LOSSES[name](logits, target)[1]
 
-    def total(flat: Floats) -> float:
+    def total(flat: np.ndarray) -> float:
         return float(LOSSES[name](flat.reshape(logits.shape), target)[0].sum())
 
     numeric = approx_fprime(logits.ravel(), total, 1e-6).reshape(logits.shape)
     np.testing.assert_allclose(gradient, numeric, atol=2e-5)
     np.testing.assert_allclose(gradient.sum(axis=1), 0.0, atol=1e-12)  # a shift of logits changes nothing
-
-
-def test_collision_is_minus_the_log_of_the_collision_probability() -> None:
-    logits, target = rows(0)
-    p = (softmax(logits, axis=1) * target).sum(axis=1)
-    np.testing.assert_allclose(collision_from_logits(logits, target)[0], -np.log(p), rtol=1e-13)
-    np.testing.assert_allclose(collision_from_logits(logits, target, 1.0)[0], 1 - p, rtol=1e-13)
-    np.testing.assert_allclose(collision_from_logits(logits, target, 0.5)[0], 2 - 2 * np.sqrt(p), rtol=1e-13)
 
 
 @pytest.mark.parametrize("q", [0.0, 0.5])
@@ -118,7 +106,7 @@ def test_responsibilities_majorise_the_collision() -> None:
     r = responsibilities(sigma, target)
     np.testing.assert_allclose(r.sum(axis=1), 1.0)
 
-    def bound(log_sigma: Floats) -> Floats:
+    def bound(log_sigma: np.ndarray) -> np.ndarray:
         ratio = np.where(r > 0, np.log(np.where(r > 0, target, 1.0) / np.where(r > 0, r, 1.0)), 0.0)
         return -(r * (log_sigma + ratio)).sum(axis=1)
 
@@ -145,14 +133,6 @@ def drawn(rate: float, sharpness: float, n: int, n_classes: int, seed: int) -> t
     mixed = (1.0 - rate) * softmax(sharpness * logits, axis=1) + rate / n_classes
     labels = (mixed.cumsum(axis=1) < rng.uniform(size=(n, 1))).sum(axis=1)
     return logits, np.eye(n_classes)[np.minimum(labels, n_classes - 1)]
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("rate", "sharpness"), [(0.0, 1.0), (0.3, 0.5), (0.6, 1.0), (0.8, 3.0)])
-def test_it_finds_the_rate_whatever_the_confidence(rate: float, sharpness: float, seed: int) -> None:
-    estimate = estimate_noise(*drawn(rate, sharpness, 8000, 6, seed))
-    assert estimate.rate == pytest.approx(rate, abs=0.06)
-    assert estimate.sharpness == pytest.approx(sharpness, rel=0.35)
 
 
 @pytest.mark.parametrize("n_classes", [2, 5])
@@ -207,14 +187,6 @@ def test_the_loss_is_eq_11_times_the_number_of_rows() -> None:
     collisions = -np.log((SIGMA * LABELS).sum(axis=1)).sum()
     expected = collisions + n_rows * lam * divergence
     assert total_loss(SIGMA, LABELS, WEIGHT, OFFSET) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_the_bound_is_below_the_loss_whatever_the_multipliers(seed: int) -> None:
-    draw = np.random.default_rng(seed)
-    pi, nu = draw.lognormal(size=6), draw.lognormal(size=4) * (WEIGHT > 0)
-    labels = draw.dirichlet(np.full(4, 0.3), size=6)
-    assert lower_bound(SIGMA, pi, nu, WEIGHT, OFFSET) <= total_loss(SIGMA, labels, WEIGHT, OFFSET)
 
 
 def test_the_bound_is_lagrange_s_dual_at_its_best_scale() -> None:

@@ -1,11 +1,9 @@
 """Labels of single rows at given prices."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from consilience.collision import collision_pseudo_labels
+from consilience import collision_pseudo_labels
 from consilience.kernels.collision.fair_labels import fair_prices, labels_at_prices
 
 

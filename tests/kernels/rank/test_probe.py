@@ -1,7 +1,5 @@
 """How scores are resampled, and weights of kernel regression."""
 
-from __future__ import annotations
-
 import numpy as np
 from sklearn.metrics.pairwise import rbf_kernel
 

@@ -1,7 +1,5 @@
 """Class means and distances between centres, against scikit-learn and plain loops."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

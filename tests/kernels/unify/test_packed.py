@@ -1,7 +1,5 @@
 """The packed layout: blocks of logits, one per teacher."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import logsumexp, softmax
 

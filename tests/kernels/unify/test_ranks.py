@@ -1,14 +1,11 @@
 """Agreement of columns and the joining of groups, against plain loops."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.special import log_softmax
 from scipy.stats import rankdata
 
@@ -20,12 +17,11 @@ from consilience.kernels.unify.ranks import (
     shared_agreement,
 )
 
-Floats = NDArray[np.float64]
 OFFSETS = np.array([0, 3, 5, 9])
 bounded = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
 
-def logits_with_gaps(seed: int = 0, rows: int = 40) -> Floats:
+def logits_with_gaps(seed: int = 0, rows: int = 40) -> np.ndarray:
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(rows, 9)) * 2
     logits[rng.uniform(size=rows) < 0.3, 3:5] = np.nan
@@ -33,7 +29,7 @@ def logits_with_gaps(seed: int = 0, rows: int = 40) -> Floats:
     return logits
 
 
-def plain_ranks(logits: Floats) -> Floats:
+def plain_ranks(logits: np.ndarray) -> np.ndarray:
     ranks = np.full(logits.shape, np.nan)
     for start, stop in pairwise(OFFSETS):
         for k in range(start, stop):
@@ -74,7 +70,7 @@ def test_a_column_that_never_changes_agrees_with_nothing() -> None:
     assert not np.isnan(found[:3, :3]).any()
 
 
-def plain_join(evidence: Floats, groups: list[int], owners: list[int]) -> list[int]:
+def plain_join(evidence: np.ndarray, groups: list[int], owners: list[int]) -> list[int]:
     """Average linkage that recomputes every mean from its columns."""
     groups = list(groups)
     while True:
@@ -92,7 +88,7 @@ def plain_join(evidence: Floats, groups: list[int], owners: list[int]) -> list[i
         groups = [pair[0] if g == pair[1] else g for g in groups]
 
 
-def same(groups: NDArray[np.intp] | list[int]) -> NDArray[np.bool_]:
+def same(groups: np.ndarray | list[int]) -> np.ndarray:
     return np.asarray(groups)[:, None] == np.asarray(groups)
 
 
