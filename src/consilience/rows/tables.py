@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 
 from consilience._optional import installed, require
 from consilience._words import counted, shorten
-from consilience.exceptions import ConsilienceError, InvalidInputError, InvalidTypeError, shown
+from consilience.exceptions import ConsilienceError, InvalidInputError, shown
 
 Kind = Literal["number", "truth", "time", "duration", "text", "empty", "other"]
 
-LARGEST = 1e150  # entries of rows that are squared
 _HASHED = 2**17  # numbers that are converted at a time
 PURPOSE = "A table with columns of several types"
 _KINDS: tuple[tuple[Any, Kind], ...] = (
@@ -382,30 +381,6 @@ def _values(column: Any, kind: str, name: Any) -> NDArray[Any]:
         return read_texts(column, name) if kind == "text" else read_times(column, name)
     plain = plain_values(column)
     return read_numbers(column, name) if plain is None else _finite(plain, name)
-
-
-def validated_rows(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
-    """Check X as scikit-learn does, which also sets `n_features_in_` and `feature_names_in_`.
-
-    Columns that come in another order than in `fit` are put in order. What scikit-learn raises becomes ours.
-    """
-    from sklearn.utils.validation import validate_data
-
-    X = as_values(X)
-    if not options.get("reset", True):
-        X = in_order(X, getattr(estimator, "feature_names_in_", None))
-    try:
-        rows = np.asarray(validate_data(estimator, X, **options))
-    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        kind = InvalidTypeError if isinstance(error, TypeError) else InvalidInputError
-        raise kind(" ".join(str(error).split()) + number_advice(X)) from error
-    largest = max(rows.max(initial=0.0), -rows.min(initial=0.0)) if rows.dtype == np.float64 else 0.0
-    if largest > LARGEST:
-        raise InvalidInputError(
-            f"X reaches {largest:g} in size, and squares of numbers above {LARGEST:g} have no sum. Divide "
-            "its column by a number, or leave it out."
-        )
-    return rows
 
 
 def rows_sha256(X: Any) -> str | None:
