@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, Self
 
 from consilience.exceptions import InvalidInputError
-from consilience.options import Options, anything, check_choice, choice, count, number, option, optional, size
+from consilience.options import Options, anything, check_choice, choice, count, option, optional, size
 
-__all__ = [
-    "Progress",
-    "RayOptions",
-    "Run",
-    "Tell",
-    "engine_options",
-    "part_of",
-    "resolve_run",
-    "silent",
-    "using",
-]
+__all__ = ["Progress", "Run", "Tell", "part_of", "resolve_run", "silent", "using"]
 
 
 class Progress(Protocol):
@@ -122,6 +112,10 @@ class Run(Options):
                 value=self.cache_limit,
                 remedy="cache",
             )
+        if self.engine == "local" and self.engine_options:
+            raise InvalidInputError(
+                "{argument} are for {remedy}; drop them.", argument="engine_options", remedy=("engine", "ray")
+            )
 
     def changed(self, **options: Any) -> Run:
         """Return a copy with other options."""
@@ -142,52 +136,6 @@ class Run(Options):
                 self.report(task, done, total)
 
         return add
-
-
-class RayOptions(Options):
-    """How to run on Ray: ``Run(engine="ray", engine_options={...})``."""
-
-    address: str | None = option(
-        anything("str or None"),
-        "Of the cluster. By default the one that is connected or runs on this machine, else a new one here.",
-        default=None,
-    )
-    workers: int | None = option(
-        optional(count()),
-        "Most actors that score at once. By default as many as the cluster has room for.",
-        default=None,
-    )
-    num_cpus: float = option(number(at_least=0), "Processors that a worker reserves.", default=1)
-    num_gpus: float = option(number(at_least=0), "Devices that a worker reserves.", default=0)
-    timeout: float = option(
-        number(above=0), "Stop with an error if no row is scored for this many seconds.", default=600.0
-    )
-    train_workers: int | None = option(
-        optional(count()),
-        "Processes that train a torch student together, by Ray Train. By default it learns in the process "
-        "that calls `fit`.",
-        default=None,
-    )
-
-
-def engine_options(run: Run) -> RayOptions:
-    """Return how to run on Ray, checked; raise if options are given and the engine is another."""
-    given, known = {} if run.engine_options is None else run.engine_options, RayOptions.declared()
-    if run.engine == "local" and given:
-        raise InvalidInputError(
-            "{argument} are for {remedy}; drop them.", argument="engine_options", remedy=("engine", "ray")
-        )
-    if not isinstance(given, Mapping):
-        raise InvalidInputError(
-            f"{{argument}} must be a dict; it may have {', '.join(known)}.",
-            argument="engine_options",
-            value=given,
-        )
-    for key in given:
-        check_choice("engine_options", key, known)
-    made = RayOptions(**given)
-    made.check_options()
-    return made
 
 
 _DEFAULT = Run()

@@ -19,7 +19,8 @@ from consilience.exceptions import ScoringError, StorageError  # noqa: E402
 from consilience.nn import SoftCrossEntropy  # noqa: E402
 from consilience.rows import HeldRows  # noqa: E402
 from consilience.rows.targets import TargetRows  # noqa: E402
-from consilience.run import RayOptions, Run, silent  # noqa: E402
+from consilience.run import Run, silent  # noqa: E402
+from consilience.scoring.ray import RayOptions  # noqa: E402
 from consilience.students import Network, ray_train, training  # noqa: E402
 
 pytestmark = [

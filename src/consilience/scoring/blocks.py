@@ -50,7 +50,11 @@ def open_cache(run: Run) -> ScoreStore | None:
 
 
 def with_open_cache(run: Run) -> Run:
-    """Return the same `Run` with its cache opened, for a verb that asks teachers several times."""
+    """Return the same `Run`, checked, with its cache opened, for a verb that asks teachers several times."""
+    if run.engine == "ray":
+        from consilience.scoring.ray import engine_options
+
+        engine_options(run)
     return run.changed(cache=open_cache(run), cache_limit=None)
 
 

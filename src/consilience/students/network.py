@@ -27,7 +27,8 @@ from consilience.kernels.arrays import Floats
 from consilience.rows import as_rows
 from consilience.rows.tables import as_values
 from consilience.rows.targets import TargetRows
-from consilience.run import Run, engine_options, resolve_run
+from consilience.run import Run, resolve_run
+from consilience.scoring.ray import engine_options
 from consilience.students.batches import Pair, Plan, plan_training, prepared
 from consilience.students.modules import Standardize, call_factory, check_output, default_module
 from consilience.students.options import NetworkOptions
@@ -149,7 +150,7 @@ class Network(Student, NetworkOptions):
         epochs. A run that was killed goes on from it, if key, seed, rows and parameters are the same, and
         comes to the same result.
         """
-        if engine_options(run).train_workers is not None:
+        if run.engine == "ray" and engine_options(run).train_workers is not None:
             from consilience.students.ray_train import learn_on_ray
 
             learn_on_ray(self, rows, n_classes, criterion, run, key)

@@ -20,7 +20,7 @@ from consilience.labels import LabelSpace, check_packed_logits
 from consilience.methods import Method
 from consilience.rows import Rows, as_rows, new_array
 from consilience.rows.targets import TargetRows
-from consilience.run import Run, engine_options, resolve_run
+from consilience.run import Run, resolve_run
 from consilience.scoring import score, with_open_cache
 from consilience.soft_labels.agreement import agreement_temperatures, divide_by_temperatures
 from consilience.soft_labels.estimate import fill_soft_labels, rows_to_compare
@@ -236,9 +236,7 @@ class Unifier(UnifierOptions, StudentClassifier):
     def _start(self) -> Run:
         """Check all options, and return how the work is run."""
         self.check_options()
-        run = resolve_run(self.run)
-        engine_options(run)
-        return with_open_cache(run)
+        return with_open_cache(resolve_run(self.run))
 
     def _make_student(self, X: Any, run: Run) -> Any:
         """Return the unfitted student for rows like X; see `make_student`."""
