@@ -89,9 +89,8 @@ N, K = 60, 3
 PRIOR = np.array([0.6, 0.3, 0.1])
 
 
-def predictions(seed=0):
-    logits = np.random.default_rng(seed).normal(size=(N, K))
-    return logits, softmax(logits, axis=1)
+LOGITS = np.random.default_rng(0).normal(size=(N, K))
+PROBA = softmax(LOGITS, axis=1)
 
 
 def a_problem(loss, lam, prior=PRIOR, fixed=None, label_weight=2.0):
@@ -103,15 +102,14 @@ def a_problem(loss, lam, prior=PRIOR, fixed=None, label_weight=2.0):
 
 @pytest.mark.parametrize(("loss", "lam"), [("collision", 1e5), ("sela", np.inf), ("mi-adm", 1e5)])
 def test_labels_have_the_shares_of_the_prior(loss, lam):
-    logits, S = predictions()
     for prior in (PRIOR, np.full(K, 1 / K)):
-        of_round, _ = clustering_loss(a_problem(loss, lam, prior))(S, S)
-        gradient = N * of_round(logits)[1]
+        of_round, _ = clustering_loss(a_problem(loss, lam, prior))(PROBA, PROBA)
+        gradient = N * of_round(LOGITS)[1]
         if loss == "collision":  # sigma - y sigma / p, from which y follows up to a factor of the row
-            labels = 1 - gradient / S
+            labels = 1 - gradient / PROBA
             labels /= labels.sum(axis=1, keepdims=True)
         else:
-            labels = S - gradient
+            labels = PROBA - gradient
         np.testing.assert_allclose(labels.mean(axis=0), prior, atol=1e-3)
 
 
@@ -129,49 +127,46 @@ def test_mutual_information_is_least_at_the_shares_of_the_prior():
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("weight", [0.0, 0.5, 2.0])
 def test_labelled_rows_add_their_mean_cross_entropy_times_the_weight(loss, weight):
-    logits, S = predictions()
     fixed = np.full(N, -1)
     fixed[[3, 17, 40]] = [2, 0, 0]
     lam = np.inf if loss == "sela" else 2.0
     # the same pinned labels with no weight on them
-    free, value = clustering_loss(a_problem(loss, lam, fixed=fixed, label_weight=0.0))(S, S)
-    both, total = clustering_loss(a_problem(loss, lam, fixed=fixed, label_weight=weight))(S, S)
-    known = -np.log(S[[3, 17, 40], [2, 0, 0]]).mean()
+    free, value = clustering_loss(a_problem(loss, lam, fixed=fixed, label_weight=0.0))(PROBA, PROBA)
+    both, total = clustering_loss(a_problem(loss, lam, fixed=fixed, label_weight=weight))(PROBA, PROBA)
+    known = -np.log(PROBA[[3, 17, 40], [2, 0, 0]]).mean()
     assert total == pytest.approx(value + weight * known)
-    assert both(logits)[0] == pytest.approx(free(logits)[0] + weight * known)
+    assert both(LOGITS)[0] == pytest.approx(free(LOGITS)[0] + weight * known)
     slope = np.zeros((N, K))
-    slope[[3, 17, 40]] = weight * (S[[3, 17, 40]] - np.eye(K)[[2, 0, 0]]) / 3
-    np.testing.assert_allclose(both(logits)[1], free(logits)[1] + slope, atol=1e-12)
+    slope[[3, 17, 40]] = weight * (PROBA[[3, 17, 40]] - np.eye(K)[[2, 0, 0]]) / 3
+    np.testing.assert_allclose(both(LOGITS)[1], free(LOGITS)[1] + slope, atol=1e-12)
 
 
 @pytest.mark.parametrize("loss", ["collision", "sela", "mi-adm"])
 def test_labels_of_labelled_rows_are_pinned(loss):
-    logits, S = predictions()
     fixed = np.where(np.arange(N) < 5, 2, -1)
     lam = np.inf if loss == "sela" else 3.0
-    of_round, _ = clustering_loss(a_problem(loss, lam, fixed=fixed, label_weight=0.0))(S, S)
-    np.testing.assert_allclose(N * of_round(logits)[1][:5], (S - np.eye(K)[2])[:5], atol=1e-9)
+    of_round, _ = clustering_loss(a_problem(loss, lam, fixed=fixed, label_weight=0.0))(PROBA, PROBA)
+    np.testing.assert_allclose(N * of_round(LOGITS)[1][:5], (PROBA - np.eye(K)[2])[:5], atol=1e-9)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_value_of_a_round_is_its_objective(loss):
     """Against the formulas of docs/cluster.md, with averaged predictions for labels."""
-    logits, S = predictions()
     problem = a_problem(loss, np.inf if loss == "sela" else 2.0)
-    A = mean_of_neighbours(S, problem.neighbours)
+    A = mean_of_neighbours(PROBA, problem.neighbours)
     made = clustering_loss(problem)
-    of_round, value = made(S, A)
-    gradient = N * of_round(logits)[1]
+    of_round, value = made(PROBA, A)
+    gradient = N * of_round(LOGITS)[1]
     if loss in ("mi", "iic"):
-        assert value == pytest.approx(of_round(logits)[0])
+        assert value == pytest.approx(of_round(LOGITS)[0])
         return
     if loss == "collision":
-        Y = 1 - gradient / S
+        Y = 1 - gradient / PROBA
         Y /= Y.sum(axis=1, keepdims=True)
         share = Y.mean(axis=0)
         expected = -np.log((A * Y).sum(axis=1)).mean() + 2.0 * (PRIOR * np.log(PRIOR / share)).sum()
     else:
-        Y = S - gradient
+        Y = PROBA - gradient
         share = Y.mean(axis=0)
         expected = -(Y * np.log(A)).sum() / N
         expected += 2.0 * (share * np.log(share / PRIOR)).sum() if loss == "mi-adm" else 0.0

@@ -131,7 +131,7 @@ def test_many_threads_at_once_leave_the_number_as_it_was() -> None:
             assert blas_threads() == {2}
 
 
-def test_the_last_to_leave_restores() -> None:
+def test_the_last_to_leave_restores_and_a_number_set_in_the_meantime_stays() -> None:
     number = [4]
     limit = OneThread(lambda: number[0], lambda n: number.__setitem__(0, n))
     first, second = limit(), limit()
@@ -141,11 +141,6 @@ def test_the_last_to_leave_restores() -> None:
     assert number == [1]
     second.__exit__(None, None, None)
     assert number == [4]
-
-
-def test_a_number_set_in_the_meantime_stays() -> None:
-    number = [4]
-    limit = OneThread(lambda: number[0], lambda n: number.__setitem__(0, n))
     with limit():
         number[0] = 3
     assert number == [3]

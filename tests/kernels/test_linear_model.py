@@ -32,15 +32,10 @@ def _cross_entropy(labels):
     return loss
 
 
-@pytest.fixture
-def small_problem():
+def test_the_optimum_is_that_of_logistic_regression():
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=200)
-    return rng.normal(size=(200, 5)) + np.eye(3, 5)[y], y
-
-
-def test_the_optimum_is_that_of_logistic_regression(small_problem):
-    X, y = small_problem
+    X = rng.normal(size=(200, 5)) + np.eye(3, 5)[y]
     fit = minimise_linear(X, np.zeros((6, 3)), _cross_entropy(y), weight_decay=0.1, max_iter=500, tol=1e-9)
     # scikit-learn minimises C times the sum and half the squared norm
     peer = LogisticRegression(C=1 / (0.1 * len(X)), tol=1e-9, max_iter=1000).fit(X, y)

@@ -78,23 +78,6 @@ def test_the_example_of_an_error_that_is_made_late_runs() -> None:
     assert outcome.summarize(verbose=False) == (0, 2)
 
 
-@pytest.mark.parametrize(
-    "inventory", sorted((DOCS / "inventories").glob("*.txt")), ids=lambda path: path.stem
-)
-def test_inventories_name_what_exists(inventory: Path) -> None:
-    lines = inventory.read_text(encoding="utf8").splitlines()
-    assert lines[0] == "# Sphinx inventory version 1"
-    assert len(lines) > 5
-    for line in lines[3:]:
-        name, kind, page = line.split()
-        assert kind in ("class", "function", "data", "exception")
-        assert page.endswith(".html")
-        module, _, last = name.rpartition(".")
-        assert last in ("None", "True", "False") or hasattr(
-            importlib.import_module(module or "builtins"), last
-        )
-
-
 def test_the_command_reference_has_every_command_and_option() -> None:
     from consilience.cli.app import app
 

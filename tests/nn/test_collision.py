@@ -29,7 +29,6 @@ PAIRS = {
     "renyi of order 2": (RenyiCrossEntropy(reduction="none"), collision_from_logits),
     "renyi of order 1": (RenyiCrossEntropy(1.0, reduction="none"), shannon_from_logits),
 }
-LOSSES = {name: pair[0] for name, pair in PAIRS.items()}
 LOSS_CLASSES = (CollisionCrossEntropy, SoftCrossEntropy, GeneralisedCrossEntropy, RenyiCrossEntropy)
 
 

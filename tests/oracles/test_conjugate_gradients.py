@@ -69,7 +69,7 @@ def test_it_says_how_many_lanes_are_short_of_their_goal() -> None:
 
 
 def test_both_ways_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    layout, Z = many_teachers(70, 200, 20, 0.1)
+    layout, Z = many_teachers(40, 120, 6, 0.1)
     space = space_of(layout)
     monkeypatch.setattr(cross_entropy, "ELIMINATION_PAYS", np.inf)
     monkeypatch.setattr(factorisation, "_inverse_pays", lambda *sizes: True)

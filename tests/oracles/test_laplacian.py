@@ -41,20 +41,6 @@ def test_agrees_with_the_pseudo_inverse(size: int) -> None:
     np.testing.assert_allclose(s, theirs - theirs[-1], atol=1e-11 * max(1.0, abs(s).max()))
 
 
-def test_components_are_solved_apart() -> None:
-    rng = np.random.default_rng(0)
-    weights = np.zeros((7, 7))
-    groups = [[0, 3, 4], [1, 6], [2, 5]]
-    rhs = np.zeros(7)
-    for group in groups:
-        weights[np.ix_(group, group)] = random_weights(rng, len(group), 1)
-        r = rng.normal(size=len(group))
-        rhs[group] = r - r.mean()
-    s = solve(weights, rhs)
-    np.testing.assert_allclose(laplacian(weights) @ s, rhs, atol=1e-12)
-    assert [s[group[-1]] for group in groups] == [0.0, 0.0, 0.0]
-
-
 def exact_solution(weights: np.ndarray, rhs: np.ndarray) -> list[Fraction]:
     """Eliminate in rational arithmetic, with s = 0 at the last node."""
     size = len(rhs) - 1

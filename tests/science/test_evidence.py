@@ -1,7 +1,7 @@
 """Verdicts on the papers' claims follow from the result files, by the rules that the pages state."""
 
+import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +11,6 @@ pytest.importorskip("torch")
 from benchmarks.evidence import claims, pages, uhc
 from benchmarks.evidence.__main__ import main
 from benchmarks.papers import records
-from benchmarks.papers.uhc import METHODS
-
-ABOUT = {"command": "python -m benchmarks.papers.x --data digits", "commit": "c" * 40, "date": "2026-11-19"}
 
 
 def claim(*checks: claims.Check) -> claims.Claim:
@@ -49,32 +46,6 @@ def test_above_needs_five_trials_and_a_clear_difference() -> None:
     assert not claims.above(high, high + np.array([0.1, -0.1] * 3))
 
 
-def unify_trials(gain: float, count: int = 8) -> list[dict[str, Any]]:
-    """Return trials of Table 2 in which every proposed method is `gain` above SD."""
-    random = np.random.RandomState(0)
-    trials = []
-    for seed in range(count):
-        level = 0.5 + 0.1 * random.rand()
-        accuracy = {name: level + gain + 0.01 * random.rand() for name in ("SPV", *METHODS)}
-        setting = {
-            "data": "digits",
-            "configuration": "random",
-            "crowd": "networks",
-            "epochs": 6,
-            "smoothing": 0,
-        }
-        trials.append(
-            {
-                "experiment": "table",
-                "setting": setting,
-                "seed": seed,
-                "accuracy": accuracy | {"SD": level},
-                **ABOUT,
-            }
-        )
-    return trials
-
-
 def test_users_make_the_pages_from_their_own_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,12 +53,10 @@ def test_users_make_the_pages_from_their_own_results(
     with pytest.raises(SystemExit):
         main(["--results", str(own), "--output", str(output)])
     assert "has no result files" in capsys.readouterr().err
-    for trial in unify_trials(0.1):
-        records.append(own / uhc.FILE, trial)
+    own.mkdir()
+    shutil.copy(records.FOLDER / uhc.FILE, own)
     assert main(["--results", str(own), "--output", str(output)]) == 0
-    page = (output / "uhc.md").read_text(encoding="utf-8")
-    assert "(#all-proposed-methods-beat-sd) | Table 2, random classes | **holds** | 12 of 12 | 8 |" in page
-    assert "random (8 trials)" in page  # the table
+    assert "(#all-proposed-methods-beat-sd) | Table 2" in (output / "uhc.md").read_text(encoding="utf-8")
     assert "No trials yet." in (output / "sctd.md").read_text(encoding="utf-8")
     with pytest.raises(SystemExit):
         main(["--results", str(own), "--output", str(pages.FOLDER)])

@@ -30,27 +30,28 @@ def noisy_teachers(
     return np.hstack(blocks), truth
 
 
+LOGITS, _ = noisy_teachers()
+SPACE = LabelSpace(LISTS)
+
+
 @bounded
 @given(exponents=st.lists(st.floats(-4, 4), min_size=4, max_size=4))
 def test_a_factor_of_the_logits_is_a_factor_of_the_temperature(exponents: list[float]) -> None:
-    logits, _ = noisy_teachers()
-    space, factors = LabelSpace(LISTS), np.exp(exponents)
-    scaled = divide_by_temperatures(logits, 1 / factors, space)
-    T = agreement_temperatures(logits, space)
-    np.testing.assert_allclose(agreement_temperatures(scaled, space), factors * T, rtol=1e-6)
+    factors = np.exp(exponents)
+    scaled = divide_by_temperatures(LOGITS, 1 / factors, SPACE)
+    T = agreement_temperatures(LOGITS, SPACE)
+    np.testing.assert_allclose(agreement_temperatures(scaled, SPACE), factors * T, rtol=1e-6)
 
 
 def test_names_and_order_of_classes_and_rows_do_not_matter() -> None:
-    logits, _ = noisy_teachers()
     rng = np.random.default_rng(0)
-    space = LabelSpace(LISTS)
     orders = [rng.permutation(len(values)) for values in LISTS]
     names = ["f", "c", "a", "e", "b", "d"]
     moved = LabelSpace(
         [[names[values[k]] for k in order] for values, order in zip(LISTS, orders, strict=True)]
     )
-    other = np.hstack([logits[:, space.block(i)][:, order] for i, order in enumerate(orders)])
-    T = agreement_temperatures(logits, space)
+    other = np.hstack([LOGITS[:, SPACE.block(i)][:, order] for i, order in enumerate(orders)])
+    T = agreement_temperatures(LOGITS, SPACE)
     np.testing.assert_allclose(
         agreement_temperatures(other[rng.permutation(len(other))], moved), T, rtol=1e-6
     )
@@ -102,31 +103,29 @@ def test_a_teacher_that_contradicts_the_others_is_muted() -> None:
 
 def test_rows_on_which_one_abstains_do_not_count_for_it() -> None:
     logits, _ = noisy_teachers(rows=300)
-    space = LabelSpace(LISTS)
-    T = agreement_temperatures(logits, space)
-    lonely = np.full((100, space.n_columns), np.nan)
-    lonely[:50, space.block(1)] = 50 * np.eye(5)[np.arange(50) % 5]  # only the second answers
-    np.testing.assert_allclose(agreement_temperatures(np.vstack([logits, lonely]), space), T, rtol=1e-9)
+    T = agreement_temperatures(logits, SPACE)
+    lonely = np.full((100, SPACE.n_columns), np.nan)
+    lonely[:50, SPACE.block(1)] = 50 * np.eye(5)[np.arange(50) % 5]  # only the second answers
+    np.testing.assert_allclose(agreement_temperatures(np.vstack([logits, lonely]), SPACE), T, rtol=1e-9)
     silent = logits.copy()
-    silent[150:, space.block(0)] = np.nan
-    half = agreement_temperatures(silent, space)[0]
-    assert half == pytest.approx(agreement_temperatures(logits[:150], space)[0], rel=0.05)
+    silent[150:, SPACE.block(0)] = np.nan
+    half = agreement_temperatures(silent, SPACE)[0]
+    assert half == pytest.approx(agreement_temperatures(logits[:150], SPACE)[0], rel=0.05)
     assert half != pytest.approx(T[0], rel=0.05)
 
 
 def test_nobody_to_compare_with_leaves_one() -> None:
-    logits, _ = noisy_teachers()
     space = LabelSpace([*LISTS, [7, 8]], names=["a", "b", "c", "d", "far"], disconnected="ignore")
-    with_far = np.hstack([logits, np.random.default_rng(0).normal(size=(150, 2))])
+    with_far = np.hstack([LOGITS, np.random.default_rng(0).normal(size=(150, 2))])
     with pytest.warns(CoverageWarning, match=r"left far \(0\) at temperature 1\. .* at least 10"):
         T = agreement_temperatures(with_far, space)
     assert T[4] == 1.0
-    np.testing.assert_allclose(T[:4], agreement_temperatures(logits, LabelSpace(LISTS)), rtol=1e-6)
+    np.testing.assert_allclose(T[:4], agreement_temperatures(LOGITS, SPACE), rtol=1e-6)
     with pytest.warns(CoverageWarning, match=r"left teacher 1 \(0\) at"):
-        assert agreement_temperatures(logits[:, :4], LabelSpace(LISTS[:1])).tolist() == [1.0]
+        assert agreement_temperatures(LOGITS[:, :4], LabelSpace(LISTS[:1])).tolist() == [1.0]
     few = int(LEAST_ROWS) // 2
     with pytest.warns(CoverageWarning, match=r"left teacher 1 \([1-4]\.\d*\), teacher 2 .*, teacher 4 "):
-        assert agreement_temperatures(logits[:few], LabelSpace(LISTS)).tolist() == [1.0] * 4
+        assert agreement_temperatures(LOGITS[:few], SPACE).tolist() == [1.0] * 4
 
 
 def test_others_that_know_one_of_its_classes_decide_nothing() -> None:
@@ -138,20 +137,19 @@ def test_others_that_know_one_of_its_classes_decide_nothing() -> None:
     assert T.tolist() == [1.0, 1.0]
     # nor does a single one of the others that answers on a row
     packed, _ = noisy_teachers(rows=300)
-    space, wider = LabelSpace(LISTS), LabelSpace([*LISTS, [0]])
+    wider = LabelSpace([*LISTS, [0]])
     lonely = np.full((100, wider.n_columns), np.nan)
     lonely[:, wider.block(0)] = rng.normal(size=(100, 4))
     lonely[:, wider.block(4)] = 0.0
     more = np.vstack([np.hstack([packed, np.full((300, 1), np.nan)]), lonely])
     found = agreement_temperatures(more, wider)
-    np.testing.assert_allclose(found[1:4], agreement_temperatures(packed, space)[1:], rtol=0.02)
-    np.testing.assert_allclose(found[0], agreement_temperatures(packed, space)[0], rtol=0.1)
+    np.testing.assert_allclose(found[1:4], agreement_temperatures(packed, SPACE)[1:], rtol=0.02)
+    np.testing.assert_allclose(found[0], agreement_temperatures(packed, SPACE)[0], rtol=0.1)
 
 
 def test_teachers_that_say_nothing_keep_one_without_a_warning() -> None:
-    logits, _ = noisy_teachers()
     space = LabelSpace([*LISTS, [0, 5], [3]])
-    constant = np.hstack([logits, np.full((150, 2), 4.0), np.zeros((150, 1))])
+    constant = np.hstack([LOGITS, np.full((150, 2), 4.0), np.zeros((150, 1))])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert agreement_temperatures(constant, space)[4:].tolist() == [1.0, 1.0]

@@ -62,13 +62,6 @@ def test_the_pool_leans_to_what_predicts_the_others(seed: int) -> None:
     assert sum(weights[0].values()) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_alike_teachers_lose_nothing_to_the_pool(seed: int) -> None:
-    space, logits, truth = crowd(SETS, seed)
-    own = max(accuracy(estimate_soft_labels(logits, space, m), truth) for m in ("ce", "mf-lf", "mf-p"))
-    assert accuracy(estimate_soft_labels(logits, space, "auto"), truth) > own - 0.01
-
-
 def test_the_pool_is_as_sure_as_the_ranks() -> None:
     space, logits, _ = crowd(SETS, 0)
     ranks = estimate_soft_labels(logits, space, "ranks").max(axis=1).mean()
