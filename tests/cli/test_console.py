@@ -77,33 +77,23 @@ def test_a_unified_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1.50" not in text
 
 
-def test_a_distilled_student(capsys: pytest.CaptureFixture[str]) -> None:
-    checks = [
-        {"name": "x", "weight": 10.0, "reliability": 1.0, "added": 3.5, "held_out": 8},
-        {"name": "y", "weight": 0.0, "reliability": 0.0, "added": None, "held_out": 8},
-        {"name": "z", "weight": 0.0, "reliability": None, "added": None, "held_out": None},
-    ]
-    teachers = [{"kind": "npy", "n_classes": 2, **check} for check in checks]
-    more = {"loss": "kd", "teacher_weight": "auto", "temperature": 3.0, "accuracy_labels_only": 0.25}
-    text = printed(tables.distilled(UNIFIED | more | {"teachers": teachers}), capsys)
-    assert "x npy 2 10.00 1.00 3.5 nats over 8 held-out rows" in text
-    assert "y npy 2 dropped 0.00" in text
-    assert "z npy 2 0.00 -" in text
-    assert "method kd, teacher weight auto, temperature 3" in text
-    assert "without teachers 25.0% of 4 test rows" in text
-
-
 def test_a_cell_without_a_value_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"name": "a", "share": 0.5}, {"name": "[b]\x1b", "share": None}]
     console.console().print(console.table({"name": "{name}", ">share": "{share:.1%}"}, rows, bold=rows[:1]))
     assert " ".join(capsys.readouterr().out.split()).endswith("a 50.0% [b]\\x1b")
 
 
-def test_a_pipe_is_wide_and_a_terminal_keeps_its_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    assert console.console().width == console.WIDTH
-    monkeypatch.setenv("COLUMNS", "200")
-    assert console.console().width == 200
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "60")
-    assert console.console().width == 60
+@pytest.mark.parametrize(
+    ("environment", "width"),
+    [
+        ({"COLUMNS": "60"}, console.WIDTH),
+        ({"COLUMNS": "200"}, 200),
+        ({"COLUMNS": "60", "FORCE_COLOR": "1"}, 60),
+    ],
+)
+def test_a_pipe_is_wide_and_a_terminal_keeps_its_width(
+    environment: dict[str, str], width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert console.console().width == width

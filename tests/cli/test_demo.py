@@ -8,14 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("click")
-
-from click.testing import CliRunner
+from tests.cli.running import done, view_of
 
 from consilience import LabelSpace, Unifier
 from consilience.cli import demo
-from consilience.cli.app import app
 from consilience.methods import METHODS
 
 NAMES = ["SD", "AUTO", "MF-LF-BP", "MF-LF-BS", "SD-BS"]
@@ -61,9 +57,7 @@ def test_every_method_is_shown_and_the_default_is_that_of_the_unifier() -> None:
 
 def test_no_row_is_used_twice_and_the_seed_decides() -> None:
     rows, again, other = (demo.split_digits(seed) for seed in (0, 0, 1))
-    every = np.concatenate([*rows.sites, rows.transfer, rows.test])
-    assert sorted(every.tolist()) == list(range(len(rows.y)))
-    assert len(rows.test) == demo.TEST_ROWS
+    assert sorted(np.concatenate([*rows.sites, rows.transfer, rows.test])) == list(range(len(rows.y)))
     assert len(set(rows.y[rows.transfer[:60]])) > 5  # a student does not see class by class
     for (_, _, digits), own in zip(demo.SITES, rows.sites, strict=True):
         names, counts = np.unique(rows.y[own], return_counts=True)
@@ -134,9 +128,7 @@ def test_the_command_prints_draws_and_saves(
     pytest.importorskip("onnx")
     asked: dict[str, Any] = {}
     monkeypatch.setattr(demo, "run_demo", lambda *a, **given: (asked.update(given), result[:2])[1])
-    files = ["--plot", str(tmp_path / "d.svg"), "--save", str(tmp_path / "m.onnx")]
-    shown = CliRunner().invoke(app, ["demo", "--all", *files])
-    assert shown.exit_code == 0, shown.output
+    shown = done("demo", "--all", "--plot", tmp_path / "d.svg", "--save", tmp_path / "m.onnx")
     assert asked["every"] is True
     text = " ".join(shown.stdout.split())
     best = result[0]["best"]
@@ -148,4 +140,4 @@ def test_the_command_prints_draws_and_saves(
         assert words in text
     assert (tmp_path / "d.svg").read_bytes().startswith(b"<?xml")
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".onnx", ".svg"]
-    assert json.loads(CliRunner().invoke(app, ["demo", "--json"]).stdout)["best"] == best
+    assert view_of("demo")["best"] == best

@@ -21,6 +21,7 @@ def folder(irises: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(irises, root, dirs_exist_ok=True)
     teachers = [root / "early.npz", root / "late.npz"]
     Unifier(teachers, "logistic", random_state=0).fit(np.load(root / "X.npy")).save(root / "unified.onnx")
+    (root / "roses.csv").write_text("label\n" + "rose\n" * 150)
     (root / "y.csv").write_text("label\n" + "\n".join(["", "", *np.load(root / "y.npy")[2:]]) + "\n")
     return root
 
@@ -50,16 +51,13 @@ def test_it_says_what_evaluate_says(folder: Path) -> None:
         (["--folds", "1"], "--folds 1 must be"),
         (["--confidence", "2"], "--confidence 2.0 must be below 1"),
         (["-t", "none.onnx"], "none.onnx"),
+        (["--labels", "roses.csv"], "--labels"),
+        (["--labels", "roses.csv"], "rose"),
     ],
 )
-def test_mistakes_are_one_sentence(folder: Path, options: list[str], message: str) -> None:
+def test_mistakes_are_one_sentence(
+    folder: Path, options: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
     files = ("--data", folder / "X.npy", "--labels", folder / "y.csv")
     assert message in refused("evaluate", folder / "unified.onnx", *files, *options)
-
-
-def test_unknown_labels_are_named_by_their_option(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "y.csv").write_text("label\n" + "rose\n" * 150)
-    files = ("--data", folder / "X.npy", "--labels", tmp_path / "y.csv")
-    said = refused("evaluate", folder / "unified.onnx", *files)
-    assert "--labels" in said
-    assert "rose" in said

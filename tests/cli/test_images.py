@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-pytest.importorskip("click")
 pytest.importorskip("onnx")
 Image = pytest.importorskip("PIL.Image")
 
-from click.testing import CliRunner  # noqa: E402
+from tests.cli.running import done, refused, view_of  # noqa: E402
 from tests.teachers.model_folders import image_onnx  # noqa: E402
 
-from consilience import Card, as_teacher  # noqa: E402
-from consilience.cli.app import app  # noqa: E402
+from consilience import Card, as_teacher, load  # noqa: E402
 
 COLOURS = np.array(["red", "green", "blue"])
 N = 24
-
-
-def run(*arguments: object) -> Any:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def write_teacher(path: Path, size: int, channels: tuple[int, int]) -> None:
@@ -54,8 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_score_writes_what_a_teacher_says_about_images(folder: Path, tmp_path: Path) -> None:
-    done = run("score", "-t", folder / "warm.onnx", "--data", folder / "images", "--out", tmp_path / "s.npz")
-    assert done.exit_code == 0, done.output
+    done("score", "-t", folder / "warm.onnx", "--data", folder / "images", "--out", tmp_path / "s.npz")
     paths = [*sorted((folder / "images").glob("*.png")), *sorted((folder / "images" / "more").glob("*.png"))]
     np.testing.assert_allclose(
         np.load(tmp_path / "s.npz")["logits"],
@@ -64,63 +55,30 @@ def test_score_writes_what_a_teacher_says_about_images(folder: Path, tmp_path: P
     )
 
 
-def test_unify_evaluate_and_predict(folder: Path, tmp_path: Path) -> None:
+def test_unify_rank_evaluate_and_predict(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     model, images = tmp_path / "unified.onnx", folder / "images"
     teachers = ("-t", folder / "warm.onnx", "-t", folder / "cold.onnx")
-    done = run("unify", *teachers, "--data", images, "--out", model, "--student", "torch", "--quiet")
-    assert done.exit_code == 0, done.output
-    assert run("verify", model).exit_code == 0
-    done = run("evaluate", model, "--data", images, "--labels", folder / "y.npy", "--json", "--quiet")
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["n_rows"] == N
+    done("unify", *teachers, "--data", images, "--out", model, "--student", "torch", "--quiet")
+    done("verify", model)
+    labels = ("--labels", folder / "y.npy", "--quiet")
+    assert view_of("evaluate", model, "--data", images, *labels)["n_rows"] == N
+    done("rank", *teachers, "--data", images, *labels)
     out = tmp_path / "predicted.csv"
-    done = run(
-        "predict", model, "--data", images, "--out", out, "--keep", "file", "--batch-size", 5, "--quiet"
-    )
-    assert done.exit_code == 0, done.output
+    done("predict", model, "--data", images, "--out", out, "--keep", "file", "--batch-size", 5, "--quiet")
     with out.open(encoding="utf8") as file:
         rows = list(csv.DictReader(file))
     assert [row["file"] for row in rows[:2] + rows[-1:]] == ["00.png", "01.png", "more/23.png"]
-    guesses = np.array([row["label"] for row in rows])
-    np.testing.assert_array_equal(guesses, _answers(model, images))
+    paths = [images / f"{i:02}.png" if i < 12 else images / "more" / f"{i:02}.png" for i in range(N)]
+    assert [row["label"] for row in rows] == load(model).predict(paths).tolist()
     for more, message in (
         (("--out", tmp_path / "p.npy", "--keep", "file"), "passes columns on to a .csv or .parquet file"),
         (("--out", out, "--keep", "size"), "--keep 'size' is unknown; use 'file'"),
     ):
-        done = run("predict", model, "--data", images, *more)
-        assert done.exit_code != 0
-        assert message in " ".join(done.output.split())
-
-
-def _answers(model: Path, images: Path) -> np.ndarray:
-    from consilience import load
-
-    paths = [images / f"{i:02}.png" if i < 12 else images / "more" / f"{i:02}.png" for i in range(N)]
-    return load(model).predict(paths)
+        assert message in refused("predict", model, "--data", images, *more)
 
 
 def test_a_student_of_tables_gets_a_sentence(folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "unified.onnx"
-    done = run(
-        "unify",
-        "-t",
-        folder / "warm.onnx",
-        "--data",
-        folder / "images",
-        "--out",
-        out,
-        "--student",
-        "logistic",
-    )
-    assert done.exit_code != 0
-    assert "X has images of several sizes, and the student learns from a table" in " ".join(
-        done.output.split()
-    )
-
-
-def test_rank_takes_images(folder: Path) -> None:
-    teachers = ("-t", folder / "warm.onnx", "-t", folder / "cold.onnx")
-    labels = ("--labels", folder / "y.npy", "--json", "--quiet")
-    done = run("rank", *teachers, "--data", folder / "images", *labels)
-    assert done.exit_code == 0, done.output
+    files = ("-t", folder / "warm.onnx", "--data", folder / "images", "--out", tmp_path / "unified.onnx")
+    said = refused("unify", *files, "--student", "logistic")
+    assert "X has images of several sizes, and the student learns from a table" in said

@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,28 +26,19 @@ from consilience.exceptions import ConsilienceWarning, InvalidInputError
 from consilience.run import silent
 
 
-class Clock:
+@pytest.fixture
+def clock() -> Any:
     """A clock that is set by hand."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+    return SimpleNamespace(now=100.0)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def reports(clock: Clock) -> Reports:
-    return Reports(Log(), clock)
+def reports(clock: Any) -> Reports:
+    return Reports(Log(), lambda: clock.now)
 
 
 def test_a_short_task_prints_nothing_and_a_long_one_lines_and_its_end(
-    reports: Reports, clock: Clock, capsys: Any
+    reports: Reports, clock: Any, capsys: Any
 ) -> None:
     for done in range(4):
         reports("short", done, 3)
@@ -63,7 +55,7 @@ def test_a_short_task_prints_nothing_and_a_long_one_lines_and_its_end(
     ]
 
 
-def test_a_task_that_begins_again_is_a_new_one(reports: Reports, clock: Clock, capsys: Any) -> None:
+def test_a_task_that_begins_again_is_a_new_one(reports: Reports, clock: Any, capsys: Any) -> None:
     for done in (1, 2, 1):
         reports("training", done, 2)
     clock.now += 7
@@ -71,7 +63,7 @@ def test_a_task_that_begins_again_is_a_new_one(reports: Reports, clock: Clock, c
     assert capsys.readouterr().err == "training: 1 of 2 (50%), 0:00:07 passed\n"
 
 
-def test_silence_is_told(reports: Reports, clock: Clock, capsys: Any) -> None:
+def test_silence_is_told(reports: Reports, clock: Any, capsys: Any) -> None:
     reports.remind()  # nothing has been silent for long yet
     clock.now += 9
     reports.remind()
@@ -102,6 +94,13 @@ def test_a_terminal_has_bars_and_quiet_has_nothing(monkeypatch: Any, capsys: Any
         assert report is silent
 
 
+ENDS = {
+    "bad": InvalidInputError("no \x1b[2J."),
+    "broken": ZeroDivisionError("ours"),
+    "stopped": KeyboardInterrupt(),
+}
+
+
 def working() -> Commands:
     """An app whose command warns, and ends as its name says."""
     app = new_app("For tests.")
@@ -111,25 +110,24 @@ def working() -> Commands:
         warnings.warn(ConsilienceWarning("Look\n at {argument}.", argument="tol", value=3), stacklevel=1)
         return {"found": 1}, "found: 1"
 
-    def bad() -> None:
-        """Refuse."""
-        raise InvalidInputError("no \x1b[2J.")
-
-    def broken() -> None:
-        """Fail."""
-        raise ZeroDivisionError("ours")
-
-    def stopped() -> None:
-        """Be stopped."""
-        raise KeyboardInterrupt
-
     def failing() -> Any:
         """Find a fault."""
         return {"passed": False}, "failed"
 
-    for function in (fine, bad, broken, stopped, failing):
-        app.new(function)
+    app.new(fine)
+    app.new(failing)
+    for name, error in ENDS.items():
+        app.new(raising(name, error))
     return app
+
+
+def raising(name: str, error: BaseException) -> Any:
+    def command() -> None:
+        """Do not work."""
+        raise error
+
+    command.__name__ = name
+    return command
 
 
 def events(text: str) -> list[dict[str, Any]]:
@@ -202,13 +200,8 @@ app(["work", *sys.argv[1:]], prog_name="test")
 def test_a_keyboard_interrupt_ends_with_130_and_no_traceback(options: tuple[str, ...]) -> None:
     # where the tests run in the background SIGINT is ignored, and a child would inherit that
     start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    child = subprocess.Popen(
-        [sys.executable, "-c", start + SLEEPING, *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    child = subprocess.Popen([sys.executable, "-c", start + SLEEPING, *options], **pipes)
     assert child.stdout.readline() == "ready\n"
     child.send_signal(signal.SIGINT)
     _, written = child.communicate(timeout=30)

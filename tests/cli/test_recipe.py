@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 import pytest
-
-pytest.importorskip("click")
-
-from click.testing import CliRunner
+from tests.cli.running import done, refused, view_of
 
 from consilience.cli.app import app
 from consilience.cli.recipe import recipe_keys
@@ -42,11 +37,10 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(command, "_check_files", lambda given: None)
 
 
-def run(*arguments: str) -> dict[str, Any] | None:
+def run(*arguments: str) -> Any:
     """Run a command; return the values that it got, and None if it did not run."""
     calls.clear()
-    result = CliRunner().invoke(app, arguments, prog_name="consilience")
-    assert result.exit_code == 0, result.output
+    done(*arguments)
     return {name: value for name, value in calls[0].items() if name != "run"} if calls else None
 
 
@@ -100,18 +94,14 @@ def test_paths_are_relative_to_the_file(noted: None, folder: Path) -> None:
     )
     assert table["data"] == str(folder / "X.npy")  # an absolute path stays one
     values = run("unify", "--config", "deep/r.toml")
-    assert values is not None
     assert [str(file) for file in values["teacher"]] == ["deep/../low.onnx"]
     assert values["classes"] == ["low=@deep/../names.txt"]
     assert str(values["out"]) == "deep/u.onnx"
     (folder / "far" / "away").mkdir(parents=True)
     (folder / "link").symlink_to(folder / "far" / "away", target_is_directory=True)
     (folder / "X.npy").touch()
-    words = ["--data", "X.npy", "--clusters", "2", "--out", "c.npy", "--write-config", "link/r.toml"]
-    run("cluster", *words)
-    values = run("cluster", "--config", "link/r.toml")
-    assert values is not None
-    assert Path(values["data"]).samefile(folder / "X.npy")
+    run("cluster", "--data", "X.npy", "--clusters", "2", "--out", "c.npy", "--write-config", "link/r.toml")
+    assert Path(run("cluster", "--config", "link/r.toml")["data"]).samefile(folder / "X.npy")
 
 
 def test_the_command_line_wins_and_both_spellings_and_forms_are_read(noted: None) -> None:
@@ -119,33 +109,22 @@ def test_the_command_line_wins_and_both_spellings_and_forms_are_read(noted: None
         'teacher = "one.onnx"\ndata = "X.npy"\nseed = 1\nmethod = "ce"\noff_set = true\ntol = 1\n'
     )
     values = run("unify", "--config", "r.toml", "--seed", "5", "--data", "other.npy")
-    assert values is not None
     assert [str(file) for file in values["teacher"]] == ["one.onnx"]
     assert (values["random_state"], str(values["data"])) == (5, "other.npy")
     assert (values["options"]["method"].off_set, values["options"]["method"].tol) == (True, 1)
     values = run("unify", "-t", "a.onnx", "-t", "b.onnx", "--config", "r.toml", "--no-off-set")
-    assert values is not None
     assert [str(file) for file in values["teacher"]] == ["a.onnx", "b.onnx"]  # the list is replaced
     assert values["options"]["method"].off_set is False
-    for words, method in (
-        (["--method", "ranks"], "ranks"),
-        (["--method", "ce"], "ce"),
-    ):  # no off-set, or with it
-        values = run("unify", "-t", "a.onnx", "--config", "r.toml", *words)
-        assert values is not None
-        assert values["options"]["method"].name == method
-        assert getattr(values["options"]["method"], "off_set", None) is (True if method == "ce" else None)
+    for name, off_set in (("ranks", None), ("ce", True)):
+        method = run("unify", "-t", "a.onnx", "--config", "r.toml", "--method", name)["options"]["method"]
+        assert (method.name, getattr(method, "off_set", None)) == (name, off_set)
     Path("r.toml").write_text(
         '[inspect]\nfiles = ["a.onnx", "b.onnx"]\n'
         '[distil]\ndata = "X.npy"\nlabels = "y.npy"\nout = "s.onnx"\nteacher-weight = 0.5\n'
     )
-    values = run("distil", "--config", "r.toml")
-    assert values is not None
-    assert values["options"]["teacher_weight"] == 0.5
+    assert run("distil", "--config", "r.toml")["options"]["teacher_weight"] == 0.5
     for words, files in (([], ["a.onnx", "b.onnx"]), (["c.npz"], ["c.npz"])):
-        values = run("inspect", *words, "--config", "r.toml")
-        assert values is not None
-        assert [str(file) for file in values["files"]] == files
+        assert [str(file) for file in run("inspect", *words, "--config", "r.toml")["files"]] == files
 
 
 def test_the_recipe_in_the_documents_is_one(noted: None) -> None:
@@ -154,7 +133,6 @@ def test_the_recipe_in_the_documents_is_one(noted: None) -> None:
     Path("pipeline.toml").write_text(recipe, encoding="utf-8")
     for name in tomllib.loads(recipe):
         values = run(name, "--config", "pipeline.toml")
-    assert values is not None
     assert (str(values["model"]), str(values["labels"])) == ("unified.onnx", "y_test.npy")
 
 
@@ -184,10 +162,7 @@ BAD = {
 def test_a_mistake_is_one_sentence(text: str) -> None:
     Path("r.toml").write_text(text)
     words = ["-t", "t.npz", "--data", "X.npy", "--soft-labels", "q.npz"]
-    result = CliRunner().invoke(app, ["unify", "--config", "r.toml", *words])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"Error: {BAD[text]}")
-    assert result.stderr.count("\n") == 1
+    assert refused("unify", "--config", "r.toml", *words).startswith(f"Error: {BAD[text]}")
 
 
 @pytest.mark.parametrize(
@@ -203,20 +178,16 @@ def test_a_mistake_is_one_sentence(text: str) -> None:
 def test_files_that_cannot_be_read_or_written(arguments: list[str], sentence: str, folder: Path) -> None:
     Path("latin.toml").write_bytes(b'plot = "\xe9.png"')
     before = sorted(folder.iterdir())
-    result = CliRunner().invoke(app, ["demo", *arguments])
-    assert result.exit_code == 2
-    assert result.stderr.startswith(f"Error: {sentence}")
+    assert refused("demo", *arguments).startswith(f"Error: {sentence}")
     assert sorted(folder.iterdir()) == before
 
 
 def test_a_run_by_recipe_gives_what_the_command_line_gives(folder: Path) -> None:
     np.savez("t.npz", proba=np.tile([0.25, 0.75], (12, 1)), classes=["a", "b"])
     np.save("X.npy", np.random.RandomState(0).normal(size=(12, 2)))
-    words = ["unify", "-t", "t.npz", "--data", "X.npy", "--soft-labels", "q.npz", "--method", "sd", "--json"]
-    first = CliRunner().invoke(app, words)
-    content = Path("q.npz").read_bytes()
-    CliRunner().invoke(app, [*words, "--write-config", "r.toml"])
-    second = CliRunner().invoke(app, ["unify", "--config", "r.toml"])
-    drop: Callable[[str], dict[str, Any]] = lambda text: json.loads(text) | {"seconds": 0}  # noqa: E731
-    assert drop(first.stdout) == drop(second.stdout)
+    words = ["unify", "-t", "t.npz", "--data", "X.npy", "--soft-labels", "q.npz", "--method", "sd"]
+    first, content = view_of(*words), Path("q.npz").read_bytes()
+    done(*words, "--write-config", "r.toml")
+    second = view_of("unify", "--config", "r.toml")
+    assert first | {"seconds": 0} == second | {"seconds": 0}
     assert Path("q.npz").read_bytes() == content

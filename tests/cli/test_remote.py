@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from tests.cli.running import done, run, view_of
 from tests.teachers.remote_server import CLASSES, Server, serving
 
 from consilience import Repository, SoftLabelClassifier, as_teacher
-from consilience.cli.app import app
 from consilience.students.server import ModelServer, ServedModel
 
 pytest.importorskip("httpx")
@@ -20,12 +19,6 @@ pytest.importorskip("onnxruntime")
 
 X = np.random.default_rng(0).normal(size=(60, 3))
 Y = np.array(["ant", "bee", "cow"])[X.argmax(axis=1)]
-
-
-def run(*words: object) -> str:
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    assert done.exit_code == 0, done.output
-    return done.stdout
 
 
 @pytest.fixture
@@ -37,7 +30,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 
 def test_inspect_shows_the_model_and_not_the_host(url: str) -> None:
-    found = json.loads(run("inspect", url, "--json"))
+    found = view_of("inspect", url)
     (teacher,) = found["teachers"]
     assert (teacher["name"], teacher["classes"]) == ("zoo", ["ant", "bee", "cow"])
     assert "127.0.0.1" not in json.dumps(found)
@@ -46,22 +39,22 @@ def test_inspect_shows_the_model_and_not_the_host(url: str) -> None:
 def test_scores_of_an_address_and_of_an_endpoint_file(url: str, tmp_path: Path) -> None:
     (tmp_path / "far.toml").write_text(f'url = "{url}"\n')
     for place, out in ((url, "a.npz"), (tmp_path / "far.toml", "b.npz")):
-        printed = run("score", "-t", place, "--data", tmp_path / "X.npy", "--out", tmp_path / out, "--json")
-        assert "127.0.0.1" not in printed
+        printed = done("score", "-t", place, "--data", tmp_path / "X.npy", "--out", tmp_path / out, "--json")
+        assert "127.0.0.1" not in printed.stdout
         found = as_teacher(tmp_path / out).predict_logits(X)
         np.testing.assert_allclose(found, as_teacher(url).predict_logits(X), atol=1e-6)
 
 
 def test_a_recipe_keeps_an_address_as_it_is(url: str, tmp_path: Path) -> None:
     recipe, out = tmp_path / "score.toml", tmp_path / "scores.npz"
-    run("score", "-t", url, "--data", tmp_path / "X.npy", "--out", out, "--write-config", recipe)
-    run("score", "--config", recipe)
+    done("score", "-t", url, "--data", tmp_path / "X.npy", "--out", out, "--write-config", recipe)
+    done("score", "--config", recipe)
     assert as_teacher(out).classes.tolist() == ["ant", "bee", "cow"]
 
 
 def test_the_folder_for_other_servers(url: str, tmp_path: Path) -> None:
     (tmp_path / "repository").mkdir()
-    run("serve", tmp_path / "zoo.onnx", "--write", tmp_path / "repository", "--name", "beasts")
+    done("serve", tmp_path / "zoo.onnx", "--write", tmp_path / "repository", "--name", "beasts")
     assert (tmp_path / "repository" / "beasts" / "config.pbtxt").is_file()
 
 
@@ -90,21 +83,21 @@ def test_no_secret_host_or_path_is_in_anything_that_a_run_writes(
         outputs = (
             "--out out.onnx --soft-labels q.npy --report page.html --test-data X.npy --test-labels y.npy"
         )
-        printed = {"unify": CliRunner().invoke(app, ["unify", *words.split(), *outputs.split()])}
+        printed = {"unify": run("unify", *words.split(), *outputs.split())}
         for command in (
             "rank -t far.toml -t pets.onnx --data X.npy --labels y.npy --cache cache --log json --json",
             "score -t far.toml --data X.npy --out scores.npz --log json --json",
             "inspect far.toml --log json --json",
             "unify -t far.toml -t pets.onnx --data X.npy --out again.onnx --write-config recipe.toml",
         ):
-            printed[command] = CliRunner().invoke(app, command.split())
-        assert [done.exit_code for done in printed.values()] == [0] * 5, printed
+            printed[command] = run(*command.split())
+        assert [one.exit_code for one in printed.values()] == [0] * 5, printed
         Repository("models").add("out.onnx", description="A zoo.").to_dict()
         zoo.fault = lambda handler, request: (
             handler.send(503, {"error": f"{TOKEN} at {handler.client_address}"}) or True
         )
         for flag in ("--log json", "--log text"):
-            failed = CliRunner().invoke(app, f"score -t far.toml --data X.npy --out no.npz {flag}".split())
+            failed = run(*f"score -t far.toml --data X.npy --out no.npz {flag}".split())
             assert failed.exit_code != 0
             printed[f"failed {flag}"] = failed
     assert {seen.get("Authorization") for seen in zoo.headers} == {f"Bearer {TOKEN}"}
@@ -120,7 +113,7 @@ def test_no_secret_host_or_path_is_in_anything_that_a_run_writes(
         "recipe.toml",
         "models",
     } <= names
-    texts = {name: f"{done.stdout}{done.stderr}".encode() for name, done in printed.items()}
+    texts = {name: f"{one.stdout}{one.stderr}".encode() for name, one in printed.items()}
     for where, content in {**written, **texts}.items():
         for what, leak in {**LEAKS, "a path": str(tmp_path).encode()}.items():
             assert leak not in content, f"{what} is in {where}"

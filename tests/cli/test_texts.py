@@ -71,12 +71,11 @@ def test_texts_are_distilled(inside: None) -> None:
     assert view_of("distil", "-t", "a.npz", *files, "-q")["accuracy"] > 0.9
 
 
-@pytest.mark.parametrize("data", ["X.txt", "texts"], ids=["a file", "a folder"])
-def test_ways_to_unify_texts_are_compared(data: str, inside: None) -> None:
+def test_ways_to_unify_texts_in_a_folder_are_compared(inside: None) -> None:
     Path("texts").mkdir()
     shutil.copy("X.txt", "texts")
     options = ("--labels", "X_y.npy", "--method", "sd", "--method", "auto", "--quick", "-q")
-    assert len(view_of("compare", *TEACHERS, "--data", data, *options)["rows"]) >= 2
+    assert len(view_of("compare", *TEACHERS, "--data", "texts", *options)["rows"]) >= 2
 
 
 def test_numbers_are_told_before_teachers_are_asked(inside: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -35,6 +34,16 @@ def small(n_features: int, n_classes: int) -> Any:
 
 def quick(epochs: int = 40) -> Network:
     return Network(small, max_iter=epochs, batch_size=16, patience=None, validation_fraction=0.0)
+
+
+class Watching(LogisticRegression):
+    """Keeps what it was fitted on."""
+
+    seen: ClassVar[list[tuple[Any, Any, Any]]] = []
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        self.seen.append((X, y, sample_weight))
+        return super().fit(X, y, sample_weight)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -89,13 +98,7 @@ def test_any_scikit_learn_student_learns_transported_labels(digits: Any, student
 
 
 def test_the_soft_label_of_a_scikit_learn_student_mixes_y_and_the_transported_label(digits: Any) -> None:
-    seen: list[Any] = []
-
-    class Watching(LogisticRegression):
-        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-            seen.append((X, y, sample_weight))
-            return super().fit(X, y, sample_weight)
-
+    Watching.seen.clear()
     cost = np.where(np.eye(10) > 0, 0.0, 1.0)
     CrossTaskDistiller(
         digits.all_ten,
@@ -105,7 +108,7 @@ def test_the_soft_label_of_a_scikit_learn_student_mixes_y_and_the_transported_la
         check=False,
         cost=cost,
     ).fit(digits.X, digits.y)
-    X, labels, weights = seen[0]
+    X, labels, weights = Watching.seen[0]
     plan = np.exp(-cost / 0.25)
     q = digits.all_ten.predict_proba(digits.X[:1]) @ (plan / plan.sum(axis=1, keepdims=True))
     expected = (np.eye(10)[digits.y[0]] + q[0]) / 2  # teacher_weight * epsilon = 1
@@ -236,20 +239,14 @@ def test_the_exact_form_of_a_ranking_trains_a_distiller_with_each_teacher(digits
 
 
 def test_a_number_is_used_as_it_is_on_all_rows_and_for_every_teacher(digits: Any) -> None:
-    seen: list[Any] = []
-
-    class Watching(LogisticRegression):
-        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-            seen.append(np.asarray(sample_weight))
-            return super().fit(X, y, sample_weight)
-
+    Watching.seen.clear()
     X = np.concatenate([digits.X, digits.X_test[:30]])
     y = np.concatenate([digits.y, np.full(30, -1)])
     nasty = poisoned("nasty", digits)
     model = CrossTaskDistiller(nasty, Watching(), teacher_weight=30.0, random_state=0).fit(X, y)
     assert (model.teacher_weights_.tolist(), model.checks_) == ([1.0], [])
     # c = 30 * 0.3 / 9 = 1: labelled rows weigh two, unlabelled ones one, in units of the largest
-    assert seen[0].sum() == pytest.approx(50 + 30 / 2)
+    assert Watching.seen[0][2].sum() == pytest.approx(50 + 30 / 2)
     model = CrossTaskDistiller(nasty, Watching(), teacher_weight=30.0, check=True, random_state=0)
     with pytest.warns(ConsilienceWarning) as told:
         model.fit(X, y)
@@ -258,7 +255,7 @@ def test_a_number_is_used_as_it_is_on_all_rows_and_for_every_teacher(digits: Any
     model = CrossTaskDistiller(digits.all_ten, Watching(), random_state=0).fit(X, y)
     c = 100 * model.checks_[0].reliability * 0.3 / 9
     assert c > 0
-    assert seen[-1].sum() == pytest.approx((50 * (1 + c / 3) + 30 * c) / max(1 + c / 3, c))
+    assert Watching.seen[-1][2].sum() == pytest.approx((50 * (1 + c / 3) + 30 * c) / max(1 + c / 3, c))
 
 
 def test_unlabelled_rows_are_left_to_teachers_who_know_more_than_the_labels(digits: Any) -> None:
@@ -289,33 +286,6 @@ def test_rows_on_which_the_teacher_abstains_learn_from_their_labels(digits: Any)
     silent = as_teacher(lambda X: np.full((len(X), 10), np.nan), range(10), "mute", output="logits")
     with pytest.raises(InvalidInputError, match=r"'mute'.*abstains on every labelled row"):
         CrossTaskDistiller(silent, "logistic").fit(digits.X, digits.y)
-
-
-def test_text_labels_lists_and_frames_work(digits: Any) -> None:
-    pandas = pytest.importorskip("pandas")
-    names = np.array([f"digit {k}" for k in range(10)])
-    frame = pandas.DataFrame(digits.X.astype(float))
-    teacher = as_teacher(digits.all_ten.predict_proba, range(10), output="probabilities")
-    model = CrossTaskDistiller(teacher, "logistic", random_state=0)
-    model.fit(frame.to_numpy(), names[digits.y].tolist())
-    assert set(model.predict(digits.X_test)) <= set(names)
-    of_frames = as_teacher(
-        lambda X: digits.all_ten.predict_proba(np.asarray(X)), range(10), output="probabilities"
-    )
-    given = CrossTaskDistiller(of_frames, "logistic", random_state=0)
-    found = given.fit(frame, pandas.Series(names[digits.y])).predict(pandas.DataFrame(digits.X_test))
-    np.testing.assert_array_equal(found, model.predict(digits.X_test))
-
-
-def test_a_saved_student_is_a_teacher_again(digits: Any, tmp_path: Path) -> None:
-    pytest.importorskip("onnx")
-    for student in (quick(5), "logistic"):
-        model = CrossTaskDistiller(digits.all_ten, student, random_state=0).fit(digits.X, digits.y)
-        teacher = as_teacher(model.save(tmp_path / "student.onnx"))
-        logits = teacher.predict_logits(digits.X_test)
-        proba = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
-        np.testing.assert_allclose(proba, model.predict_proba(digits.X_test), atol=1e-5)
-        assert "Distilled with 1 teacher" in (tmp_path / "student.card.json").read_text()
 
 
 def test_a_fit_that_fails_leaves_the_one_before_as_it_was(digits: Any) -> None:

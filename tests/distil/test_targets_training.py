@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from consilience import CrossTaskDistiller, as_teacher
 from consilience.distil import distiller
 from consilience.distil.targets import training_options
-from consilience.exceptions import ConsilienceWarning, CoverageWarning, InvalidInputError, TeacherError
+from consilience.exceptions import ConsilienceWarning, CoverageWarning, InvalidInputError
 from consilience.run import Run
 from consilience.students import Network
 
@@ -126,18 +126,13 @@ def test_a_cache_keeps_what_teachers_said(rows: Any, tmp_path: Path) -> None:
 
         def predict_logits(self, X: Any) -> Any:
             calls.append(len(X))
-            if len(calls) == 3:
-                raise OSError("the server is gone")
             return teacher.predict_log_proba(X)
 
     model = tiny(Counted(), about_run={"cache": tmp_path / "cache"})
-    with pytest.raises(TeacherError, match="the server is gone"):
-        model.fit(path, y)
     model.fit(path, y)
     first = sum(calls)
     model.fit(path, y)
-    assert sum(calls) == first  # every row is in the cache
-    assert first < 2 * N
+    assert N <= sum(calls) == first < 2 * N  # every row is in the cache
 
 
 def test_a_student_that_wants_all_rows_is_refused_before_teachers_are_asked(rows: Any) -> None:

@@ -220,7 +220,6 @@ def test_wide_and_sparse_rows_are_checked_as_well_and_never_made_dense(monkeypat
     for code in range(4):
         rows[codes == code, 300 * code : 300 * code + 100] += 1
     folds, toarray = Folds.draw(Task(rows, np.arange(4), codes, rows), 0), csr_array.toarray
-    assert folds.table is not None
     assert folds.table.shape == (200, MAX_COLUMNS)
     assert (folds.labels_only_log_proba.argmax(axis=1) == codes).mean() > 0.95
 

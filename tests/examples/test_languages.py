@@ -8,14 +8,12 @@ from consilience.exceptions import InvalidInputError
 
 pytest.importorskip("pycountry")
 from examples.language_identification.languages import (
-    ALIASES,
     CODES,
     OTHER_ALIASES,
     all_classes,
     canonical,
     check,
     classes_of,
-    iso_name,
     splits_of,
 )
 
@@ -61,27 +59,6 @@ def test_no_class_is_a_member_of_another_unless_that_one_is_split_or_the_standar
     assert split == {"hbs bos", "hbs hrv", "hbs srp", "msa ind", "nob nno"}
     assert other == OTHER_LANGUAGES
     assert "hbs" not in known["lid.176"] | set(all_classes())
-
-
-def test_every_macro_language_of_the_identifiers_is_looked_at() -> None:
-    import pycountry
-
-    scopes = {code: pycountry.languages.get(alpha_3=code) for name in CODES for code in classes_of(name)}
-    macros = {code for code, found in scopes.items() if found is not None and found.scope == "M"}
-    without = "est hmn iku ipk mlg mon ori que san srd swa yid zha"  # of these no identifier names a member
-    assert macros - set(MACROLANGUAGES) == set(without.split())
-    assert all(pycountry.languages.get(alpha_3=macro).scope == "M" for macro in MACROLANGUAGES)
-    members = {member for listed in MACROLANGUAGES.values() for member in listed.split()}
-    assert members <= {iso_name(code) for name in CODES for code in CODES[name]}
-
-
-def test_every_alias_brings_two_identifiers_together_or_mends_a_code() -> None:
-    known = {name: set(classes_of(name)) for name in CODES}
-    for name, table in ALIASES.items():
-        for code, language in table.items():
-            shared = any(language in classes for other, classes in known.items() if other != name)
-            assert shared or len(iso_name(code)) != 3, (name, code)
-            assert iso_name(code) != language
 
 
 @pytest.mark.parametrize(

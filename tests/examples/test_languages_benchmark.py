@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("rich")
@@ -14,7 +13,6 @@ pytest.importorskip("pycountry")
 from benchmarks.papers import languages
 from examples.language_identification.texts import Source, Texts
 
-from consilience import as_teacher
 from consilience.teachers import Function, Teacher
 
 TEXTS = {"deu": "wir haben nicht die straße", "fra": "nous avons été le garçon"}
@@ -62,22 +60,3 @@ def test_a_run_is_recorded_and_rendered(tmp_path: Path, monkeypatch: pytest.Monk
     assert "on sentences of news (half of them are shorter than 34 characters)." in table
     assert table.count("`python -m benchmarks.papers.languages") == 3
     assert languages.render([]) == "Not measured yet."
-
-
-def test_held_out_texts_are_asked_to_who_has_not_read_them() -> None:
-    texts = [f"{text} {i}" for i in range(5) for text in TEXTS.values()]
-    parts = languages._parts([*texts, texts[0]], "others", seed=0)
-    assert sorted(parts[0] + parts[1]) == sorted(texts)
-    asked: list[tuple[int, str]] = []
-
-    def model(number: int) -> Teacher:
-        def ask(rows: list[str]) -> list[list[float]]:
-            asked.extend((number, row) for row in rows)
-            return [[float(number), 0.0]] * len(rows)
-
-        return as_teacher(ask, classes=["deu", "fra"], name="m", output="logits")
-
-    logits = languages.HeldOut([model(1), model(2)], parts).predict_logits(texts)
-    assert all(text not in parts[number - 1] for number, text in asked)
-    assert len(asked) == len(texts)
-    np.testing.assert_array_equal(logits[:, 0], [2.0 if text in parts[0] else 1.0 for text in texts])

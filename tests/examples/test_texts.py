@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from examples.language_identification.texts import gather, level, read_text, share, write_text
+from examples.language_identification.texts import gather, level, share
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,29 +53,6 @@ def test_catalogues_are_limited_and_counted(wheels: Path) -> None:
     assert len(found.rows) == len(set(found.rows)) == large.rows + small.rows
 
 
-def test_the_same_seed_gives_the_same_rows(wheels: Path) -> None:
-    assert collect(wheels, seed=3) == collect(wheels, seed=3)
-    assert set(collect(wheels, seed=3).rows) != set(collect(wheels, seed=4).rows)
-
-
-def test_fewer_rows_are_shared_evenly(wheels: Path) -> None:
-    found = collect(wheels, rows=24, per_catalogue=40)
-    assert len(found.rows) == 24
-    assert [source.rows for source in found.sources] == [17, 7]
-    assert set(found.rows) <= set(collect(wheels, per_catalogue=40).rows)
-
-
-def test_what_stands_in_english_is_untranslated(tmp_path: Path) -> None:
-    english = ["This nobody has translated yet.", "This has been translated."]
-    with zipfile.ZipFile(tmp_path / "a-1-py3-none-any.whl", "w") as archive:
-        for tag in ("en", "de", "fr", "it", "nl"):
-            other = [english[0], f"Das hat jemand übersetzt: {tag}."]
-            archive.writestr(f"{tag}.json", json.dumps(english if tag == "en" else other))
-    rows = collect(tmp_path).rows
-    assert sum(row == english[0] for row in rows) == 1
-    assert sum("übersetzt" in row for row in rows) == 4
-
-
 def test_own_files_are_text_of_any_kind(tmp_path: Path) -> None:
     plain, table, packed = tmp_path / "a.txt", tmp_path / "b.tsv", tmp_path / "c.tsv.gz"
     plain.write_text(
@@ -92,14 +69,6 @@ def test_own_files_are_text_of_any_kind(tmp_path: Path) -> None:
         "kurz",
     ]
     assert [Path(source.name).name for source in found.sources] == ["a.txt", "b.tsv", "c.tsv.gz"]
-
-
-def test_what_is_written_is_read_again(tmp_path: Path, wheels: Path) -> None:
-    rows = collect(wheels).rows
-    for name in ("rows.txt", "rows.txt.gz"):
-        write_text(tmp_path / name, rows)
-        assert set(gather(transfer=[tmp_path / name], packages=()).rows) == set(rows)
-        assert [line for line in read_text(tmp_path / name) if line] == list(rows)
 
 
 def test_bad_files_are_named(tmp_path: Path) -> None:

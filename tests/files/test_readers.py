@@ -56,15 +56,6 @@ def test_classes_from_files(tmp_path: Path) -> None:
     assert parsed == {"a": ["cat", "dog"], "b": ["1", "2"], "c": [1, 2]}
 
 
-def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "aliases.json"
-    path.write_text('{"auto": "car", "auto": "truck"}')
-    with pytest.raises(
-        InvalidInputError, match=r"aliases.json cannot be used: the key 'auto' is given twice"
-    ):
-        readers.read_aliases(path)
-
-
 def test_names_that_are_one_number_stay_names() -> None:
     assert readers.numbers_or_text(["1", "01"]) == ["1", "01"]
     assert readers.numbers_or_text(["01", "02", "01"]) == [1, 2, 1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,14 +75,6 @@ def test_classes_with_hidden_names_are_found_across_four_teachers() -> None:
     assert truth[pair.alias] == truth[pair.name]
     column = NAMES.index(truth[pair.alias])
     assert (X[list(pair.rows)].argmax(axis=1) == column).all()  # the rows that speak for it are of that class
-
-
-def test_rows_may_lie_in_files(tmp_path: Path) -> None:
-    blocks, X = blocks_of(LISTS)
-    teachers = given_names(blocks, hidden(LISTS))
-    np.save(tmp_path / "1.npy", X[:400])
-    np.save(tmp_path / "2.npy", X[400:])
-    assert suggest_aliases(teachers, tmp_path) == suggest_aliases(teachers, X)
 
 
 def test_names_that_are_right_are_left_alone() -> None:
@@ -171,10 +162,6 @@ def test_rows_on_which_a_teacher_abstains_are_left_out() -> None:
     blocks[0][:] = np.nan  # it never answers: nothing is known about it, and nothing is said
     found = suggest_aliases(given_names(blocks, LISTS), X)
     assert len(found) == 0
-    blocks[1][:] = blocks[2][:] = np.nan  # one teacher answers alone: no row has two answers
-    blocks[3:] = [np.full_like(block, np.nan) for block in blocks[3:]]
-    blocks[0][:] = 0.0
-    assert len(suggest_aliases(given_names(blocks, LISTS), X)) == 0
 
 
 def test_the_result_prints_and_becomes_a_frame() -> None:
@@ -197,7 +184,7 @@ def test_the_result_prints_and_becomes_a_frame() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"teachers": 0}, "give two or more"),
+        ({"teachers": [as_teacher(np.eye(2)[[0] * 50], ["a", "b"])]}, "give two or more"),
         ({"X": []}, "X has no rows"),
         ({"max_rows": 1}, "max_rows=1"),
         ({"run": 7}, "run=7 must be"),
@@ -207,11 +194,8 @@ def test_the_result_prints_and_becomes_a_frame() -> None:
 def test_mistakes_are_told(change: dict[str, Any], says: str) -> None:
     blocks, X = blocks_of(LISTS[:2], 50)
     teachers = list(given_names(blocks, LISTS[:2]).values())
-    arguments: dict[str, Any] = {"teachers": teachers, "X": X} | change
-    if change.get("teachers") == 0:
-        arguments["teachers"] = teachers[:1]
     with pytest.raises(InvalidInputError, match=says):
-        suggest_aliases(**arguments)
+        suggest_aliases(**{"teachers": teachers, "X": X} | change)
 
 
 @pytest.mark.parametrize(
@@ -228,19 +212,7 @@ def test_mistakes_are_told(change: dict[str, Any], says: str) -> None:
     ],
 )
 def test_spelling(one: str, other: str, least: float, most: float) -> None:
-    found = spelling(one, other)
-    assert found is not None
-    assert least <= found <= most
-    assert spelling(other, one) == found
-
-
-@bounded
-@given(one=st.text(max_size=12), other=st.text(max_size=12))
-def test_spelling_is_symmetric_and_bounded(one: str, other: str) -> None:
-    found = spelling(one, other)
-    assert found == spelling(other, one)
-    assert found is not None
-    assert 0 <= found <= 1
+    assert least <= spelling(one, other) == spelling(other, one) <= most
 
 
 def test_unifier_warns_of_a_list_in_the_wrong_order() -> None:
@@ -261,7 +233,7 @@ def test_unifier_does_not_warn_of_names_that_are_right(rows: int) -> None:
     disjoint = [["ant", "cat", "eel", "gnu"], ["bee", "dog", "fox", "hen"]]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for seed in range(20):
+        for seed in range(8):
             for lists in (LISTS, disjoint, [NAMES, NAMES]):
                 blocks, _ = blocks_of(lists, rows, seed)
                 warn_of_names(np.hstack(blocks), LabelSpace(lists, disconnected="ignore"))
@@ -289,11 +261,7 @@ def test_score_reads_labels_as_fit_does() -> None:
     assert plain.score(X, truth) == pytest.approx(expected)
     assert renamed.score(X, truth) == pytest.approx(expected)
     assert renamed.score(X, np.where(truth == "cat", "felis", truth)) == pytest.approx(expected)
-    some = np.where(known, truth, None)
-    assert plain.score(X, some) == pytest.approx((plain.predict(X) == truth)[known].mean())
+    some, right = np.where(known, truth, None), plain.predict(X) == truth
+    assert plain.score(X, some) == pytest.approx(right[known].mean())
     weights = np.arange(len(X))
-    assert plain.score(X, truth, weights) == pytest.approx(
-        np.average(plain.predict(X) == truth, weights=weights)
-    )
-    with pytest.raises(InvalidInputError, match="y has 3 labels and X has 600 rows"):
-        plain.score(X, truth[:3])
+    assert plain.score(X, truth, weights) == pytest.approx(np.average(right, weights=weights))

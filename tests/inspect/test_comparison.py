@@ -120,16 +120,13 @@ def test_settings_in_use_are_compared_too(digits: Any) -> None:
 
 
 def test_teachers_are_asked_once(digits: Any) -> None:
-    calls = []
+    calls, (low, *others) = [], digits["teachers"].values()
 
     def counted(X: Any) -> Any:
         calls.append(len(X))
-        return digits["teachers"]["low"].predict_proba(X)
+        return low.predict_proba(X)
 
-    teachers = [
-        as_teacher(counted, digits["teachers"]["low"].classes_, "low"),
-        *list(digits["teachers"].values())[1:],
-    ]
+    teachers = [as_teacher(counted, low.classes_, "low"), *others]
     options: Any = ONE | {"methods": ["auto", "sd"], "max_rows": 100}
     logits = Unifier(digits["teachers"]).score_teachers(digits["X"])
     found, again = (

@@ -14,7 +14,6 @@ from consilience import (
     CrossTaskDistiller,
     InvalidInputError,
     SoftLabelClassifier,
-    load,
 )
 
 X, Y = load_iris(return_X_y=True)
@@ -52,10 +51,3 @@ def test_a_distilled_student_is_explained_by_what_its_teachers_say() -> None:
     assert left.n_left == (model.predict(X) != TEACHER.predict(X)).sum()
     with pytest.raises(InvalidInputError, match="has no teachers"):
         explain(MODELS["soft labels"]().fit(X, Y), X[1])
-
-
-def test_a_saved_classifier_is_evaluated(tmp_path: Path) -> None:
-    pytest.importorskip("skl2onnx")
-    model = MODELS["soft labels"]().fit(X[::2], Y[::2])
-    saved = load(model.save(tmp_path / "model.onnx"))
-    assert saved.evaluate(X[1::2], Y[1::2]).scores.accuracy == model.score(X[1::2], Y[1::2])

@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 
 from consilience import CoverageWarning, InvalidInputError, LabelSpace, Unifier, as_teacher
 from consilience.inspect.evaluate import beside_teachers, evaluate_teacher
-from consilience.inspect.evaluation import Answers, Scores
+from consilience.inspect.evaluation import Scores
 
 
 @pytest.fixture(scope="module")
@@ -69,16 +69,6 @@ def test_the_model_is_measured_as_scikit_learn_does(evaluation: Any, digits: Any
     assert [row.n_predicted for row in evaluation.by_class] == [(guesses == c).sum() for c in classes]
 
 
-@pytest.mark.parametrize("n_bins", [1, 7, 15])
-def test_the_calibration_error_is_that_of_scikit_learns_curve(n_bins: int) -> None:
-    random = np.random.default_rng(n_bins)  # some bins are too sure and some not sure enough
-    confidence, right = random.uniform(size=2000), random.uniform(size=2000) < 0.5
-    confidence[:100] = 1.0  # in the last bin, with others that are nearly sure
-    answers = Answers(right.astype(int), confidence, confidence)
-    found = Scores.of(answers, np.ones(2000, int), 0.95, n_bins).calibration_error
-    assert found == pytest.approx(ece(confidence, right, n_bins))
-
-
 @pytest.mark.parametrize("level", [0.8, 0.95])
 def test_the_interval_is_wilsons(digits: Any, level: float) -> None:
     found = digits["unified"].evaluate(
@@ -95,10 +85,8 @@ def test_the_interval_is_wilsons(digits: Any, level: float) -> None:
 def test_each_teacher_is_compared_on_its_own_classes(evaluation: Any, digits: Any) -> None:
     unified, X, y = digits["unified"], digits["X"], digits["y"]
     found = {row.name: row for row in evaluation.compared if row.kind == "teacher"}
-    assert list(found) == list(digits["teachers"])
     for name, model in digits["teachers"].items():
         rows = np.isin(y, model.classes_)
-        assert found[name].n_classes == len(model.classes_)
         agrees(found[name].other, model.predict_proba(X[rows]), y[rows], model.classes_)
         own = unified.predict_proba(X[rows])[:, np.isin(unified.classes_, model.classes_)]
         agrees(found[name].model, own / own.sum(axis=1, keepdims=True), y[rows], model.classes_)
@@ -110,21 +98,6 @@ def test_each_teacher_is_compared_on_its_own_classes(evaluation: Any, digits: An
         }
         assert row.teacher_recall == pytest.approx(max(recall.values()))
         assert recall[row.teacher] == max(recall.values())
-
-
-def test_the_vote_counts_decisions_and_breaks_ties_by_probabilities(evaluation: Any, digits: Any) -> None:
-    classes = digits["unified"].classes_
-    votes, sure = np.zeros((2, len(digits["y"]), len(classes)))
-    for model in digits["teachers"].values():
-        proba = model.predict_proba(digits["X"])
-        chosen = np.searchsorted(classes, model.classes_)[proba.argmax(axis=1)]
-        votes[np.arange(len(proba)), chosen] += 1
-        sure[np.arange(len(proba)), chosen] += proba.max(axis=1)
-    (found,) = [row for row in evaluation.compared if row.kind == "vote"]
-    # scikit-learn's argmax knows no second criterion: sums below one, times little, decide ties only
-    agrees(found.other, (votes + 1 / 10) / 4 + 1e-12 * sure, digits["y"], classes)
-    assert found.model == evaluation.scores
-    assert (np.sort(votes, axis=1)[:, -2] == votes.max(axis=1)).mean() > 0.1  # there are ties
 
 
 def test_the_vote_leaves_out_who_abstains() -> None:
@@ -179,10 +152,9 @@ def test_given_logits_ask_no_teacher(digits: Any, monkeypatch: pytest.MonkeyPatc
     y[::5] = None  # the logits of rows without a label are left out, too
     monkeypatch.setattr(unified, "teachers_", None)
     found = unified.evaluate(X, y, logits=logits, labels_only=False)
-    again = np.array([label is not None for label in y])
     for row in found.compared[1:]:
         model = digits["teachers"][row.name]
-        rows = again & np.isin(digits["y"], model.classes_)
+        rows = np.isin(digits["y"], model.classes_) & (np.arange(len(y)) % 5 > 0)
         assert row.other.accuracy == pytest.approx(model.score(X[rows], digits["y"][rows]))
 
 
@@ -226,18 +198,14 @@ def test_most_confused_pairs_come_first(evaluation: Any) -> None:
 def test_it_prints_and_exports(evaluation: Any) -> None:
     text = str(evaluation)
     assert "95% interval" in text
-    assert "(15 bins)" in text
     assert all(f"\n{name} " in text for name in ("vote", "low", "middle", "high", "labels alone (5 folds)"))
     assert max(map(len, text.splitlines())) <= 125
     view = json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))
     assert view["accuracy"] == evaluation.scores.accuracy
     assert [row["name"] for row in view["compared"]] == [row.name for row in evaluation.compared]
-    pandas = pytest.importorskip("pandas")
-    frame = evaluation.to_frame()
-    assert frame["name"].tolist() == ["model", *(row.name for row in evaluation.compared)]
-    assert frame["accuracy"][0] == evaluation.scores.accuracy
-    assert len(evaluation.to_frame("classes")) == 10
-    assert isinstance(evaluation.to_frame("confused"), pandas.DataFrame)
+    pytest.importorskip("pandas")
+    assert evaluation.to_frame()["name"].tolist() == ["model", *(row.name for row in evaluation.compared)]
+    assert [len(evaluation.to_frame(of)) for of in ("classes", "confused")] == [10, len(evaluation.confused)]
     with pytest.raises(InvalidInputError, match="of='class' is unknown"):
         evaluation.to_frame("class")
 
@@ -253,7 +221,6 @@ def test_stored_outputs_for_other_rows_are_left_out(digits: Any) -> None:
     y = y.astype(object)
     y[::7] = None  # which does not change what rows they belong to
     same = unified.evaluate(X[:300], y[:300], labels_only=False)
-    assert len(same.compared) == 4
     rows = [label in models["low"].classes_ for label in y[:300]]
     assert same.compared[1].other.accuracy == models["low"].score(X[:300][rows], list(y[:300][rows]))
     assert same.remarks == ()

@@ -106,14 +106,12 @@ def test_who_knows_what_is_the_label_space(page: Any, case: Any) -> None:
 
 
 def test_agreement_is_that_of_a_plain_loop() -> None:
-    rng = np.random.default_rng(1)
     space = LabelSpace([["a", "b", "c"], ["b", "c", "d"], ["d", "e"]])
-    logits = rng.normal(size=(60, 8))
+    logits = np.random.default_rng(1).normal(size=(60, 8))
     logits[:9, 3:6] = np.nan
     found = teacher_agreement(logits, space)
-    lists = [["a", "b", "c"], ["b", "c", "d"]]
-    said = [(lists[0][row[:3].argmax()], lists[1][row[3:6].argmax()]) for row in logits[9:]]
-    same = [one == other for one, other in said if one in lists[1] and other in lists[0]]
+    said = [("abc"[row[:3].argmax()], "bcd"[row[3:6].argmax()]) for row in logits[9:]]
+    same = [one == other for one, other in said if one in "bcd" and other in "abc"]
     assert found.n_rows[0, 1] == found.n_rows[1, 0] == len(same) > 0
     assert found.share[0, 1] == found.share[1, 0] == pytest.approx(np.mean(same))
     assert np.isnan(found.share[1, 2])  # one shared class leaves no choice
@@ -221,16 +219,14 @@ def test_suggested_aliases_are_those_of_suggest_aliases() -> None:
         as_teacher(lambda A, V=V: 3 * A @ V, names, name, output="logits")
         for V, name, names in zip(noisy, ("english", "french"), (one, other), strict=True)
     ]
-    found = suggest_aliases(teachers, X)
-    assert found.same_class
+    found = suggest_aliases(teachers, X).same_class
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         unified = Unifier(teachers, "logistic", random_state=0).fit(X)
     page = model_page(unified, X)
     shown = records(blocks_of(page, "table")["Names that are likely one class"])
-    assert [(row["alias"], row["is likely"]) for row in shown] == [
-        (pair.alias, pair.name) for pair in found.same_class
-    ]
+    names = [(row["alias"], row["is likely"]) for row in shown]
+    assert names == [(pair.alias, pair.name) for pair in found] != []
 
 
 def test_groups_without_a_shared_class_are_told_first() -> None:
@@ -249,33 +245,12 @@ def test_groups_without_a_shared_class_are_told_first() -> None:
     assert [row["classes"] for row in records(blocks_of(page, "table")["Components"])] == [2, 2]
 
 
-def test_many_classes_and_teachers_make_a_small_file(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    W, X = rng.normal(size=(8, 300)), rng.normal(size=(300, 8))
-    teachers = []
-    for i in range(50):
-        own = np.union1d(rng.choice(300, 12, replace=False), np.arange(6 * i, 6 * i + 6))
-        names = [f"a class with quite a long name, number {k}" for k in own]
-        teachers.append(
-            as_teacher(lambda A, V=W[:, own]: A @ V, names, f"a teacher of site {i}", output="logits")
-        )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        unified = Unifier(teachers, "logistic", "sd", random_state=0).fit(X)
-        y = unified.predict(X)
-        path = unified.report(tmp_path / "large.html", X, y, labels_only=False)
-    assert 100_000 < path.stat().st_size < 700_000
-
-
 def test_settings_name_no_place_on_a_disk(case: Any, tmp_path: Path) -> None:
     teachers = [Function(lambda A: A[:, :2], ["a", "b"], output="logits", fingerprint="one")]
     run = Run(cache=tmp_path / "secret")
-    unified = Unifier(teachers, "logistic", random_state=7, run=run).fit(case["fitted"])
-    text = json.dumps(model_page(unified))
+    text = json.dumps(model_page(Unifier(teachers, "logistic", random_state=7, run=run).fit(case["fitted"])))
     assert "secret" not in text
-    parts = [block for section in model_page(unified)["sections"] for block in section["blocks"]]
-    (seed,) = [pair for block in parts for pair in block.get("pairs", ()) if pair[0] == "random_state"]
-    assert seed == ["random_state", "7"]
+    assert '["random_state", "7"]' in text
 
 
 def test_mistakes_are_told_before_teachers_are_asked(case: Any, tmp_path: Path) -> None:
@@ -300,12 +275,8 @@ def test_mistakes_are_told_before_teachers_are_asked(case: Any, tmp_path: Path) 
 
 def test_a_student_of_the_loss_itself_has_a_page_without_soft_labels(case: Any) -> None:
     unified = copy.copy(case["unified"])  # as fit leaves it with train="backprop", without training a network
-    unified.student_, unified.soft_labels_, unified.class_weights_, unified.pool_weights_ = (
-        Network(train="backprop"),
-        None,
-        None,
-        None,
-    )
+    unified.student_ = Network(train="backprop")
+    unified.soft_labels_ = unified.class_weights_ = unified.pool_weights_ = None
     page = model_page(unified)
     assert "no soft labels" in next(s["text"] for s in page["sections"] if s["title"] == "Soft labels")
     json.dumps(page, allow_nan=False)

@@ -191,18 +191,6 @@ def test_a_bucket_and_a_folder_can_be_copied_to_each_other(
         assert list(other) == ["high", "middle"]
 
 
-def test_other_places_are_refused(opened: Open, url: str, tmp_path: Path) -> None:
-    put(url, "other.txt", b"x")
-    others = {
-        url: "holds other files and is no repository",
-        f"{url}/other.txt": "is a file",
-        "sftp://someone:secret@host/models": "password",
-    }
-    for where, says in others.items():
-        with pytest.raises(InvalidInputError, match=says):
-            Repository(where)
-
-
 @behind_url
 def test_a_store_that_loses_what_was_sent_is_noticed(
     opened: Open, onnx_file: Path, url: str, monkeypatch: pytest.MonkeyPatch
@@ -212,17 +200,6 @@ def test_a_store_that_loses_what_was_sent_is_noticed(
     with pytest.raises(StorageError, match="does not hold what was sent"):
         repository.add(onnx_file, name="lost")
     assert "lost" not in repository
-
-
-@pytest.mark.parametrize("url", ["memory"], indirect=True)
-def test_copies_go_to_the_cache_of_the_user(
-    bucket: Repository, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    path = Repository(url).path("low")
-    assert path.is_relative_to(tmp_path / "user" / "consilience" / "models")
-    shutil.rmtree(tmp_path / "user")
-    assert Repository(url).path("low").is_file()
 
 
 @pytest.mark.parametrize("url", ["memory"], indirect=True)

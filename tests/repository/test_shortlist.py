@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ X = X / 16
 BY_INPUTS = sorted(set(METHODS) - {"names", "otce", "kernel-means", "logme", "h_score"})
 
 
+@cache
 def planted(seed: int) -> tuple[dict[str, Description], np.ndarray, np.ndarray, np.ndarray]:
     """Return descriptions of one model that knows the task, others that do not, and poisoned ones."""
     rng = np.random.RandomState(seed)

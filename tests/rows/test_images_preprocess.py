@@ -40,12 +40,6 @@ def test_squashed_images_lose_their_aspect_ratio() -> None:
         np.testing.assert_array_equal(got, resized(image, 22, 34, Image.Resampling.BICUBIC)[1:21, 2:32])
 
 
-def test_an_oblong_that_keeps_the_ratio_covers_the_size() -> None:
-    found = ImagePreprocess((20, 30), layout="hwc", dtype="uint8")(IMAGES)
-    np.testing.assert_array_equal(found[0], resized(IMAGES[0], 20, 30))
-    np.testing.assert_array_equal(found[1], resized(IMAGES[1], 55, 30)[18:38])
-
-
 def test_pixels_become_numbers() -> None:
     mean, std = (0.1, 0.2, 0.3), (0.5, 0.4, 0.3)
     found = ImagePreprocess(50, mean=mean, std=std)(IMAGES[2:3])

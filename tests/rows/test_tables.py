@@ -12,8 +12,6 @@ import pytest
 
 from consilience import CollisionClassifier, CollisionClustering, InvalidInputError
 from consilience.rows.tables import (
-    as_values,
-    column_names,
     column_values,
     columns_of,
     has_missing,
@@ -27,13 +25,6 @@ from consilience.rows.tables import (
 pandas = pytest.importorskip("pandas")
 
 FRAME = pandas.DataFrame({"a": [1.0, 2.0], "b": [3, 4]})
-
-
-def test_names_in_order() -> None:
-    assert in_order(FRAME, ["a", "b"]) is FRAME
-    assert in_order(FRAME, None) is FRAME
-    turned = in_order(FRAME[["b", "a"]], ["a", "b"])
-    pandas.testing.assert_frame_equal(turned, FRAME)
 
 
 @pytest.mark.parametrize("rows", [np.eye(3), [[1], [2, 3]], ["a", "b"], np.arange(2)])
@@ -96,13 +87,6 @@ def test_values_of_columns_for_a_graph() -> None:
     assert texts.tolist() == [["x"], [""]]
     assert whole.dtype == np.int64
     assert np.isnan(numbers[1, 0])
-
-
-def test_arrow_tables_become_frames() -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    table = pyarrow.table({"a": [1, 2], "b": ["x", None]})
-    assert column_names(as_values(table)).tolist() == ["a", "b"]
-    assert column_names(as_values(table.to_batches()[0])).tolist() == ["a", "b"]
 
 
 @pytest.mark.parametrize("library", ["polars", "pyarrow"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -86,21 +87,11 @@ def test_the_row_of_x_is_named_also_of_rows_that_were_picked(tmp_path: Path) -> 
         observe(as_teacher(model), texts, batch_size=8)
 
 
-class Clock:
-    """A time that passes only where it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
 def test_a_run_that_is_killed_goes_on_after_seconds_of_lost_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, texts = Clock(), [f"text {i}" for i in range(2000)]
-    monkeypatch.setattr(batches, "time", clock)
+    clock, texts = SimpleNamespace(now=0.0), [f"text {i}" for i in range(2000)]
+    monkeypatch.setattr(batches, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     asked: list[str] = []
 
     def slow(rows: list[str]) -> list[Any]:
@@ -151,18 +142,16 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_processes_share_the_rows_and_one_store(
     answer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handed: list[int] = []
+    handed, waiting, reports = list[int](), list[int](), list[int]()
 
     def taken(X: Any, rows: Any) -> Any:
         handed.append(len(take_rows(X, rows)))
         return take_rows(X, rows)
 
-    waiting: list[int] = []
     store = ScoreStore(tmp_path / "scores")
     own = Function(answer, CLASSES, output="logits", fingerprint="v1", n_jobs=2)
     teacher = rename_classes(join_classes(own, {}), {"en": "eng"})  # which keep n_jobs
     assert teacher.n_jobs == 2
-    reports: list[int] = []
 
     def progress(task: str, done: int, total: int) -> None:
         reports.append(done)

@@ -62,13 +62,12 @@ class TestDigests:
     def test_the_same_content_has_the_same_digest(self, one: Any, other: Any) -> None:
         np.testing.assert_array_equal(row_digests(one), row_digests(other))
 
-    def test_tables_of_all_kinds_go_by_column(self) -> None:
-        polars = pytest.importorskip("polars")
-        for frame in (polars.DataFrame, pd.DataFrame):
-            one, same = (frame({"a": [1, 2**60], "b": [0.5, 1.0]}) for _ in range(2))
-            np.testing.assert_array_equal(row_digests(one), row_digests(same))
-            for other in ({"a": [1, 2**60 + 1], "b": [0.5, 1.0]}, {"c": [1, 2**60], "b": [0.5, 1.0]}):
-                assert (row_digests(one)[-1] != row_digests(frame(other))[-1]).any()
+    def test_tables_of_other_libraries_go_by_column(self) -> None:
+        frame = pytest.importorskip("polars").DataFrame
+        one, same = (frame({"a": [1, 2**60], "b": [0.5, 1.0]}) for _ in range(2))
+        np.testing.assert_array_equal(row_digests(one), row_digests(same))
+        for other in ({"a": [1, 2**60 + 1], "b": [0.5, 1.0]}, {"c": [1, 2**60], "b": [0.5, 1.0]}):
+            assert (row_digests(one)[-1] != row_digests(frame(other))[-1]).any()
 
     def test_unsorted_and_repeated_entries_of_sparse_rows(self) -> None:
         tidy = sp.csr_array(np.array([[0.0, 3.0, 4.0]]))

@@ -164,8 +164,7 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
     np.testing.assert_array_equal(on_ray(asked, cache=tmp_path / "scores"), here([function(rising)]))
     after = log.read_text().split()[len(before) :]
     # only the batch at which the worker was ended is asked again
-    assert len(before) > 0
-    assert len(set(before) & set(after)) <= 4 * 64
+    assert len(set(before) & set(after)) <= 4 * 64 < 600
     assert {*before, *after} == {repr(value) for value in X[:, 0].tolist()}
 
 
@@ -173,20 +172,14 @@ def test_a_store_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
     def full(self: Any, *given: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    class Full(Teacher):
-        """Fills the disk of its machine."""
+    def fills(rows: Any) -> Any:
+        from consilience.scoring import store as shelf
 
-        name, classes = "full", np.array(["a", "b"])
-        fingerprint = "v1"
-
-        def predict_logits(self, rows: Any) -> Any:
-            from consilience.scoring import store as shelf
-
-            shelf._write = full
-            return rising(rows)
+        shelf._write = full  # on the machine of the worker
+        return rising(rows)
 
     with pytest.warns(ConsilienceWarning, match="No space left on device.*not kept") as told:
-        packed = on_ray([Full()], cache=tmp_path / "scores")
+        packed = on_ray([function(fills, fingerprint="v1")], cache=tmp_path / "scores")
     np.testing.assert_array_equal(packed, rising(X).astype(np.float32))
     assert len(told) == 1
 

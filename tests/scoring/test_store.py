@@ -13,14 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from consilience import ConsilienceWarning, InvalidInputError, Unifier
-from consilience.run import Run
+from consilience import ConsilienceWarning, InvalidInputError
 from consilience.scoring import store as shelves
 from consilience.scoring.store import ScoreStore, as_store
-from consilience.teachers import Function, Observed
+from consilience.teachers import Observed
 
 fsspec = pytest.importorskip("fsspec")
 from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402
@@ -75,8 +72,7 @@ class TestRows:
         for reader in (writer, shelf(where)):
             assert find(reader) == list(range(60))
             assert find(reader, [59, 3, 99, 3, 0]) == [59, 3, 3, 0]
-            assert find(reader, slice(0, 0)) == []
-        assert find(shelf(where, "pets")) == []
+        assert find(shelf(where), slice(0, 0)) == find(shelf(where, "pets")) == []
 
     def test_rows_kept_without_embeddings_are_unknown_to_who_wants_them(self, where: str) -> None:
         add(shelf(where), slice(0, 20))
@@ -94,7 +90,6 @@ class TestRows:
         add(shelf(folder), slice(20, 50), FEATURES[:, :2], embeddings=True)
         known, seen = shelf(folder).find(DIGESTS[:60], embeddings=True)
         assert (known.sum(), seen.embeddings.shape[1]) in ((20, 4), (30, 2))
-        assert len(find(shelf(folder))) == 50
 
     def test_digests_that_share_a_half_are_not_confused(self, folder: Path) -> None:
         one, kept = shelf(folder), np.array([[5, 1], [5, 2], [7, 7]], np.uint64)
@@ -120,19 +115,6 @@ class TestRows:
         with pytest.warns(ConsilienceWarning, match="more rows of 'birds' than"):
             assert len(find(shelf(folder))) in (30, 40)
 
-    @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 30), st.booleans()), max_size=8))
-    @settings(max_examples=30, deadline=None)
-    def test_all_that_was_added_is_found(
-        self, tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[int, int, bool]]
-    ) -> None:
-        folder = tmp_path_factory.mktemp("cache")
-        writer, known = shelf(folder), set[int]()
-        for start, count, anew in parts:
-            writer = shelf(folder) if anew else writer
-            add(writer, slice(start, start + count))
-            known |= set(range(start, min(100, start + count)))
-        assert find(shelf(folder)) == sorted(known)
-
 
 class TestFiles:
     def test_a_large_file_is_followed_by_another(self, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,8 +123,7 @@ class TestFiles:
         writer = shelf(where)
         add(writer, slice(0, 5))
         add(writer, slice(5, 30))  # more than a file holds
-        store = ScoreStore(where)
-        assert store.contents()["models"][0]["n_files"] == 4
+        assert ScoreStore(where).contents()["models"][0]["n_files"] == 4
         assert find(shelf(where)) == list(range(30))
 
     def test_a_damaged_record_costs_that_record(self, folder: Path) -> None:
@@ -155,10 +136,10 @@ class TestFiles:
         with pytest.warns(ConsilienceWarning, match="damaged rows; they are computed again"):
             assert find(reader, slice(0, 20)) == [row for row in range(20) if row != 7]
         add(reader, slice(7, 8))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with pytest.warns(ConsilienceWarning, match="damaged"):
             assert find(shelf(folder)) == list(range(20))
 
+    @pytest.mark.filterwarnings("ignore::consilience.exceptions.ConsilienceWarning")
     def test_no_flipped_bit_is_believed(self, folder: Path) -> None:
         add(shelf(folder), slice(0, 3), FEATURES, embeddings=True)
         (path,) = files(folder)
@@ -167,9 +148,7 @@ class TestFiles:
             content = bytearray(whole)
             content[place] ^= 1 << (place % 8)
             path.write_bytes(content)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                assert len(find(shelf(folder), embeddings=True)) == 2, place
+            assert len(find(shelf(folder), embeddings=True)) == 2, place
 
     @pytest.mark.parametrize("content", [b"", b"x", bytes(10**4), b"text " * 1000])
     def test_files_that_are_none_of_ours(self, folder: Path, content: bytes) -> None:
@@ -178,11 +157,9 @@ class TestFiles:
         for name in ("3-" + "0" * 16 + ".rows", "3-999999-" + "0" * 16 + ".rows", "notes.txt"):
             (path.parent / name).write_bytes(content)
         (path.parent / ("3-" + "1" * 16 + ".rows")).mkdir()
-        if hasattr(os, "mkfifo"):
-            os.mkfifo(path.parent / ("3-" + "2" * 16 + ".rows"))  # to open it would be to wait for ever
-        huge = path.parent / ("3-" + "3" * 16 + ".rows")
-        with huge.open("wb") as file:
-            file.truncate(2**40)  # of holes
+        os.mkfifo(path.parent / ("3-" + "2" * 16 + ".rows"))  # to open it would be to wait for ever
+        (path.parent / ("3-" + "3" * 16 + ".rows")).touch()
+        os.truncate(path.parent / ("3-" + "3" * 16 + ".rows"), 2**40)  # of holes
         assert find(shelf(folder)) == list(range(20))
         assert find(shelf(folder), embeddings=True) == []
 
@@ -359,14 +336,10 @@ class TestFolder:
         view = store.contents()
         (model,) = view["models"]
         assert (view["n_trainings"], view["n_bytes_trainings"], view["n_rows"]) == (1, 9, 20)
-        facts = {"teacher": "birds", "n_classes": 3, "n_rows": 20, "n_files": 1}
-        assert model | facts == model
         assert model["n_bytes"] == view["n_bytes"] == store.size > 0
-        assert model["last_use"] > "2020"
         store.clear()
         assert store.size == 0
         assert training.names() == ["notes.txt"]  # not ours
-        assert (store.root / "README.txt").is_file()
         assert pickle.loads(pickle.dumps(store)).folder == store.folder  # noqa: S301
 
     def test_other_files_make_no_cache_and_are_left_alone(self, where: str) -> None:
@@ -437,19 +410,3 @@ def test_batches_for_a_bucket_are_sent_together(tmp_path: Path, monkeypatch: pyt
         writer.add(DIGESTS[[row]], Observed(LOGITS[[row]], None), embeddings=False)
     writer.flush()
     assert sum(name.endswith(".rows") for name in sent) <= 3
-
-
-def test_no_teacher_is_asked_twice(where: str) -> None:
-    rows = np.random.default_rng(0).normal(size=(60, 3))
-    asked: list[int] = []
-
-    def logits(X: Any) -> Any:
-        asked.append(len(X))
-        return X[:, :2] * 2
-
-    for _ in range(2):
-        teacher = Function(logits, ["a", "b"], "t", output="logits", fingerprint="v1")
-        fitted = Unifier([teacher], "logistic", method="sd", random_state=0, run=Run(cache=where)).fit(rows)
-    assert sum(asked) == 60
-    plain = Unifier([teacher], "logistic", method="sd", random_state=0).fit(rows)
-    np.testing.assert_array_equal(fitted.soft_labels_, plain.soft_labels_)
