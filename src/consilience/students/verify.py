@@ -18,8 +18,9 @@ from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, InvalidInputError
 from consilience.files.card import MAX_BYTES, card_path, is_unchanged, parse_card
 from consilience.files.disk import file_sha256, read_bytes
-from consilience.files.made import data_hash, read_made, rows_sha256
+from consilience.files.made import data_hash, read_made
 from consilience.files.ngram_model import read_model
+from consilience.rows.tables import rows_sha256
 from consilience.students.loaded import LoadedClassifier
 from consilience.teachers import as_teacher
 from consilience.teachers.folders import source_sha256
