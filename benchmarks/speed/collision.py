@@ -23,7 +23,8 @@ from scipy.special import softmax
 from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
 from consilience.collision.pseudo_labels import collision_pseudo_labels
-from consilience.kernels.collision.first_order import expectation_maximisation, projected_gradient, total_loss
+from consilience.kernels.collision.entropy import total_loss
+from consilience.kernels.collision.first_order import expectation_maximisation, projected_gradient
 
 Floats = NDArray[np.float64]
 # labels, iterations -> labels

@@ -7,10 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience import exceptions
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
-from consilience.options import as_random_state, check_choice, check_count, check_number, check_temperature
+from consilience.options import (
+    as_random_state,
+    check_choice,
+    check_count,
+    check_fitted,
+    check_number,
+    check_temperature,
+)
 from consilience.rows.rows import n_rows, take_rows
 
 __all__ = [
@@ -67,12 +73,6 @@ def check_weights(name: str, values: ArrayLike | None, count: int) -> NDArray[np
         place = int(wrong.argmax())
         raise InvalidInputError(f"{name} has {weights[place]} at position {place}; {expected}.")
     return weights
-
-
-def check_fitted(estimator: object, attribute: str) -> None:
-    """Raise unless an estimator has the attribute that `fit` gives it."""
-    if not hasattr(estimator, attribute):
-        raise exceptions.NotFittedError(f"This {type(estimator).__name__} is not fitted yet; call fit first.")
 
 
 def check_distributions(name: str, values: ArrayLike, *, tol: float = 1e-3) -> NDArray[np.float64]:
@@ -152,7 +152,7 @@ def check_epsilon(epsilon: float | str, cost: NDArray[np.float64]) -> float:
     consilience.exceptions.InvalidInputError: The cost has a range of 1, with epsilon=1e-310; ...
     """
     if isinstance(epsilon, str):
-        from consilience.kernels.transport.sinkhorn import automatic_epsilon  # imports numba
+        from consilience.kernels.transport.centres import automatic_epsilon  # scipy.spatial takes a while
 
         check_choice("epsilon", epsilon, ("auto",))
         epsilon = automatic_epsilon(cost)

@@ -58,8 +58,8 @@ def safe_text(text: str, most: int = _LONGEST) -> str:
 
     Examples
     --------
-    >>> print(safe_text("{row}\0"))
-    \\x7brow}\\x00
+    >>> print(safe_text("{row}\x1b[2J"))
+    \\x7brow}\\x1b[2J
     """
     text = visible(text)
     text = text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"

@@ -19,14 +19,14 @@ import numbers
 import operator
 import re
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from consilience._words import parse_size
-from consilience.exceptions import InvalidInputError, shown
+from consilience.exceptions import InvalidInputError, NotFittedError, shown
 
 _MOST = 2**32 - 1  # the largest seed of numpy; no count comes near it
 _REQUIRED: Any = inspect.Parameter.empty
@@ -139,6 +139,12 @@ def as_random_state(random_state: object) -> Any:
         ) from None
 
 
+def check_fitted(estimator: object, attribute: str) -> None:
+    """Raise unless an estimator has the attribute that `fit` gives it."""
+    if not hasattr(estimator, attribute):
+        raise NotFittedError(f"This {type(estimator).__name__} is not fitted yet; call fit first.")
+
+
 @dataclass(frozen=True)
 class Check:
     """What an option may be.
@@ -238,9 +244,21 @@ def size() -> Check:
     return Check(parse_size, "size in bytes, int or str", str)
 
 
-def anything(says: str, read: Callable[[str], Any] | None = None) -> Check:
-    """Whatever the part that uses it takes, which checks it."""
-    return Check(lambda name, value: value, says, read)
+def anything(
+    says: str,
+    read: Callable[[str], Any] | None = None,
+    *,
+    words: Collection[str] = (),
+    make: Callable[[str], Any] | None = None,
+) -> Check:
+    """Whatever the part that uses it takes, which checks it; but of texts only `words`, if there are any."""
+
+    def run(name: str, value: Any) -> Any:
+        if words and isinstance(value, str):
+            check_choice(name, value, words)
+        return value
+
+    return Check(run, says, read, tuple(words), make)
 
 
 def function_of_yours() -> Check:

@@ -112,6 +112,10 @@ class Run(Options):
                 value=self.cache_limit,
                 remedy="cache",
             )
+        if self.engine == "local" and self.engine_options:
+            raise InvalidInputError(
+                "{argument} are for {remedy}; drop them.", argument="engine_options", remedy=("engine", "ray")
+            )
 
     def changed(self, **options: Any) -> Run:
         """Return a copy with other options."""

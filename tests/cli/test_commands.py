@@ -99,15 +99,14 @@ def test_only_soft_labels_train_no_student_and_known_labels_are_pinned(folder: P
 def test_aliases_join_classes(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "aliases.json"
     path.write_text('{"dwarf": "setosa", "moon": "planet"}')
-    result = run("inspect", folder / "early.onnx", folder / "stars.npz", "--aliases", path, "--json")
-    view = json.loads(result.stdout)
+    view = view_of("inspect", folder / "early.onnx", folder / "stars.npz", "--aliases", path)
     assert len(view["components"]) == 1
     assert view["overlaps"][0][1] == 1
-    assert result.stderr.startswith("Warning: No teacher has the classes that these aliases rename: moon.")
     files = ("--data", folder / "X.npy", "--soft-labels", tmp_path / "q.npz", "--aliases", path)
-    unified = run("unify", "-t", folder / "early.onnx", "-t", folder / "stars.npz", *files, "--json")
-    assert json.loads(unified.stdout)["classes"] == view["classes"]
-    assert unified.stderr == result.stderr
+    unified = view_of("unify", "-t", folder / "early.onnx", "-t", folder / "stars.npz", *files)
+    assert unified["classes"] == view["classes"]
+    for told in (view, unified):
+        assert "these aliases rename: moon." in told["warnings"][0]["message"]
 
 
 def test_teachers_of_one_stem_are_told_apart_by_folder_and_capitals_do_not_matter(

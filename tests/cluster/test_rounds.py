@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from consilience.cluster import rounds
 from consilience.cluster.losses import Problem, clustering_loss
 from consilience.cluster.options import MI, Own
 from consilience.cluster.report import clustering_accuracy
@@ -112,8 +113,8 @@ def test_a_model_that_has_stopped_is_not_trained_on():
     assert descend(Scripted([]), problem(constant(0.0)), 4).n_iter == 4
 
 
-def test_an_epoch_is_the_paper_s_step_on_a_batch():
-    """W loses 0.1 times the gradient of loss and decay; biases are not decayed."""
+def test_an_epoch_is_the_paper_s_step_on_each_batch(monkeypatch):
+    """W loses 0.1 times the gradient of loss and decay; biases are not decayed; batches are a permutation."""
     W = RNG.normal(size=(4, 3))
     fixed = np.full(12, -1)
     fixed[2] = 1
@@ -128,6 +129,15 @@ def test_an_epoch_is_the_paper_s_step_on_a_batch():
     assert value == pytest.approx(expected + 0.25 * (W[:-1] ** 2).sum())
     np.testing.assert_allclose(model.W[:-1], W[:-1] - 0.1 * (X[rows].T @ slope + 0.5 * W[:-1]))
     np.testing.assert_allclose(model.W[-1], W[-1] - 0.1 * slope.sum(axis=0))
+    monkeypatch.setattr(rounds, "BATCH_SIZE", 5)
+    batches = []
+
+    def own(S, A):
+        batches.append(len(S))
+        return 0.0, 0.0, 0.0
+
+    LinearModel(X, W, 0.5, rng=np.random.default_rng(3)).epoch(problem(own))
+    assert batches == [6, 6, 6, 6]  # two batches, each seen for its value and for its slope
 
 
 def test_clusters_of_the_graph_are_those_that_tell_most_about_neighbours():

@@ -46,17 +46,14 @@ def test_a_run_is_recorded_and_rendered(tmp_path: Path, monkeypatch: pytest.Monk
         )
         record = json.loads(Path("r/languages.jsonl").read_text(encoding="utf-8").splitlines()[-1])
         assert {"commit", "command", "versions", "date", "seed"} <= record.keys()
-        assert record["faster"]["news"]["characters"] == 34
         assert record["faster"]["sentences"]["times"] == pytest.approx(
             record["texts_per_second"]["unified model"] / record["texts_per_second_of_all_teachers"]
         )
-        assert record["cache_bytes"] > 0
         assert abs(record["made"]["n_rows"] - made_of) <= (1 if own == "others" else 0)
     found = [json.loads(line) for line in Path("r/languages.jsonl").read_text(encoding="utf-8").splitlines()]
     table = languages.render([{"old": True}, *found])
     assert table.count("| **unified, ") == 3
     assert "41 sentences of Tatoeba in 3 languages (40 in 2 languages known to all)" in table
-    assert "1 are in languages that none of the seven knows" in table
     assert "on sentences of news (half of them are shorter than 34 characters)." in table
     assert table.count("`python -m benchmarks.papers.languages") == 3
     assert languages.render([]) == "Not measured yet."

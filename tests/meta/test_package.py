@@ -92,6 +92,6 @@ def test_no_source_file_unpickles_or_evaluates() -> None:
 
 def test_nobody_reads_the_prose_of_errors_back() -> None:
     """Errors carry data. Code that words them for others must not search their text."""
-    for name in ("cli/app.py", "scoring/batches.py", "exceptions.py"):
+    for name in ("cli/app.py", "scoring/blocks.py", "exceptions.py"):
         source = (ROOT / "src" / "consilience" / name).read_text()
         assert not re.search(r"^import re$|^from re import", source, re.MULTILINE), name

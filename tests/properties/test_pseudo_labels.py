@@ -9,7 +9,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import softmax
 
 from consilience import collision_pseudo_labels
-from consilience.kernels.collision.first_order import expectation_maximisation, total_loss
+from consilience.kernels.collision.entropy import total_loss
+from consilience.kernels.collision.first_order import expectation_maximisation
 from consilience.kernels.collision.interior_point import interior_point
 
 bounded = settings(max_examples=60, deadline=None, derandomize=True, database=None)

@@ -22,14 +22,6 @@ from consilience.run import Run
 X = np.random.default_rng(0).normal(size=(57, 3))
 
 
-class Items(torch.utils.data.Dataset[Any]):
-    def __len__(self) -> int:
-        return len(X)
-
-    def __getitem__(self, i: int) -> Any:
-        return torch.tensor(X[i]), 3
-
-
 @pytest.mark.parametrize(
     "rows",
     [
@@ -43,7 +35,7 @@ class Items(torch.utils.data.Dataset[Any]):
         torch.tensor(X),
         [f"text {i}" for i in range(57)],
         X.tolist(),
-        as_values(Items()),
+        as_values(torch.utils.data.TensorDataset(torch.tensor(X), torch.zeros(57))),
     ],
     ids=lambda rows: type(rows).__name__,
 )

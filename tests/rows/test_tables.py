@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import coo_matrix, csr_matrix
 
 from consilience import CollisionClassifier, CollisionClustering, InvalidInputError
+from consilience.rows import as_rows
 from consilience.rows.tables import (
     column_values,
     columns_of,
@@ -20,6 +22,7 @@ from consilience.rows.tables import (
     kind_of,
     name_problem,
     number_advice,
+    rows_sha256,
 )
 
 pandas = pytest.importorskip("pandas")
@@ -139,3 +142,53 @@ def test_models_of_numbers_name_the_other_columns(model: Any) -> None:
     with pytest.raises(InvalidInputError, match=r"These columns hold no numbers: 'city'\. Encode them first"):
         model.fit(frame, [0, 1])
     assert number_advice(FRAME) == ""
+
+
+NUMBERS = np.arange(6.0).reshape(3, 2)
+MIXED = pandas.DataFrame(
+    {
+        "age": [30, 40, 50],
+        "city": ["Ulm", None, "Bonn"],
+        "seen": pandas.to_datetime(["2024-01-01", None, "2024-03-01"]),
+        "ill": [True, False, True],
+    }
+)
+SAME = [
+    *(
+        (NUMBERS, other)
+        for other in (
+            NUMBERS.astype(np.int8),
+            NUMBERS.astype(np.float32),
+            np.asfortranarray(NUMBERS),
+            NUMBERS.tolist(),
+        )
+    ),
+    (NUMBERS, pandas.DataFrame(NUMBERS)),
+    (MIXED, MIXED[["ill", "seen", "age", "city"]].astype({"age": float, "city": "category"})),
+    (
+        coo_matrix(([1.0, 1.0, 3.0], ([0, 0, 1], [1, 1, 0])), shape=(2, 2)),
+        csr_matrix([[0.0, 2.0], [3.0, 0.0]]),
+    ),
+    (["a", "b"], np.array(["a", "b"])),
+    (np.array([[0.0, np.nan]]), np.array([[-0.0, -np.nan]])),
+]
+
+
+@pytest.mark.parametrize(("rows", "other"), SAME)
+def test_one_checksum_for_one_content(rows: Any, other: Any) -> None:
+    assert rows_sha256(rows) == rows_sha256(other)
+
+
+def test_another_content_has_another_checksum() -> None:
+    changed = MIXED.assign(city=["Ulm", "Ulm", "Bonn"])
+    arrays = [NUMBERS, NUMBERS[::-1], NUMBERS.T, NUMBERS.ravel(), -NUMBERS, csr_matrix(NUMBERS)]
+    renamed = MIXED.rename(columns={"age": "years"})
+    frames = [MIXED, MIXED[::-1], changed, MIXED[["age"]], renamed]
+    found = [rows_sha256(rows) for rows in (*arrays, *frames, ["ab", "c"], ["a", "bc"])]
+    assert None not in found
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("rows", [[{"a": 1}], [[1, 2], [3]], 5, np.array([1j]), as_rows(NUMBERS)])
+def test_rows_without_plain_content_have_none(rows: Any) -> None:
+    assert rows_sha256(rows) is None

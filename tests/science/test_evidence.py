@@ -13,10 +13,6 @@ from benchmarks.evidence.__main__ import main
 from benchmarks.papers import records
 
 
-def claim(*checks: claims.Check) -> claims.Claim:
-    return claims.Claim("A title", "Table 1", "Words.", "9 points.", "a rule.", checks)
-
-
 def check(*met: bool, trials: int = 9) -> claims.Check:
     return claims.Check("digits", trials, "3 points", {f"c{i}": one for i, one in enumerate(met)})
 
@@ -34,7 +30,7 @@ def check(*met: bool, trials: int = 9) -> claims.Check:
     ],
 )
 def test_a_verdict_counts_comparisons_of_enough_trials(checks: list[claims.Check], verdict: str) -> None:
-    assert claim(*checks).verdict == verdict
+    assert claims.Claim("A title", "Table 1", "Words.", "9 points.", "a rule.", checks).verdict == verdict
 
 
 def test_above_needs_five_trials_and_a_clear_difference() -> None:

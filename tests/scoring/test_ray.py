@@ -31,8 +31,8 @@ from consilience.exceptions import ScoringError
 from consilience.rows import HeldRows, Rows, as_rows
 from consilience.rows.datasets import RayRows
 from consilience.run import Run
-from consilience.scoring import engine_options, score_blocks
 from consilience.scoring import ray as engine
+from consilience.scoring import score_blocks
 from consilience.teachers import Function, Teacher
 
 pytestmark = [
@@ -256,4 +256,4 @@ def test_without_a_cluster_or_without_ray(monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_options_are_checked(given: Any, says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
-        engine_options(Run(engine="ray", engine_options=given))
+        engine.engine_options(Run(engine="ray", engine_options=given))

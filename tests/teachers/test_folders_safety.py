@@ -140,3 +140,47 @@ def test_a_checksum_is_of_names_and_contents(tmp_path: Path) -> None:
     renamed = source_sha256(path)
     (path / "c").write_text("3")
     assert len({first, renamed, source_sha256(path)}) == 3
+
+
+def replace(pattern: str, content: str, kind: str = "String") -> dict[str, object]:
+    return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
+
+
+def split(pattern: str) -> dict[str, object]:
+    return {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": pattern}}}
+
+
+LLAMA = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|\s+"
+)
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        (split("(a+)+$"), "the pattern"),
+        (split("x|(a|aa)*b"), "the pattern"),
+        (split(r"\\(a{9}){9}"), "the pattern"),
+        (split("a{9}{9}{9}"), "the pattern"),
+        (split(r"(a+)\1"), "the pattern"),
+        (split("(?#[)(a+)+(?#])"), "the pattern"),
+        ({"normalizer": {"type": "Sequence", "normalizers": [replace("a", "a" * 10)] * 3}}, "times as long"),
+        ({"normalizer": {"normalizers": [replace("x*", "y", "Regex")] * 7}}, "times as long"),
+        ({"normalizer": {"type": "Prepend", "prepend": "x" * 101}}, "times as long"),
+        ({"model": {"max_input_chars_per_word": 10**18}}, "max_input_chars_per_word 10"),
+        ({"model": {"max_input_chars_per_word": "x"}}, "max_input_chars_per_word 'x'"),
+        (split(LLAMA), ""),
+        ({"normalizer": {"normalizers": [replace("``", '"'), replace(" {2,}", " ", "Regex")]}}, ""),
+        ({"model": {"vocab": {"Regex": 7, "(a+)+": 8}, "max_input_chars_per_word": 100}}, ""),
+    ],
+)
+def test_rules_of_tokenizers_that_may_never_end_are_refused(
+    rules: object, words: str, tmp_path: Path
+) -> None:
+    folder = opened(folder_of(tmp_path / "model", tokenizer_json=rules))
+    if not words:
+        folder.check_tokenizer()
+        return
+    with pytest.raises(TeacherError, match=rf"has a tokenizer.json with .*{words}.*Export the model to ONNX"):
+        folder.check_tokenizer()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,11 @@ from tests.teachers.remote_server import (
     serving,
 )
 
-from consilience.exceptions import TeacherError
+from consilience.exceptions import LabelSpaceError, TeacherError
+from consilience.labels import class_list
 from consilience.teachers import Remote, as_teacher
+from consilience.teachers.inference_protocol import ProtocolError, decode
+from consilience.teachers.inputs import pad
 from consilience.teachers.remote import address_name, parse_address
 
 pytest.importorskip("httpx")
@@ -183,6 +187,24 @@ class TestLies:
             teacher.predict_logits(X[:2])
         assert "127.0.0.1" not in str(caught.value)
         assert str(caught.value).startswith("Teacher 'zoo' ")
+
+    def test_a_long_text_makes_no_wide_array(self) -> None:
+        body = json.dumps({"outputs": [output(data=["x" * 10**5, *["y"] * 1000])]}).encode()
+        tracemalloc.start()
+        with pytest.raises(ProtocolError, match="something else"):
+            decode(body, None, "outputs")
+        assert tracemalloc.get_traced_memory()[1] < 10**7
+        tracemalloc.stop()
+
+    @pytest.mark.parametrize("rows", [2**16 + 1, 10**9, 2**53])
+    def test_the_server_does_not_decide_how_much_is_allocated(self, rows: int, url: str, zoo: Server) -> None:
+        zoo.model["inputs"] = [{**INPUT, "shape": [rows, 2]}]
+        with pytest.raises(TeacherError, match=f"takes {rows} rows at a time; expected at most 65536"):
+            Remote(url, **QUICK).predict_logits(X[:2])
+        with pytest.raises(TeacherError, match=r"than fit in 1\.07 GB"):
+            pad(np.zeros((1, 10**6)), 2**16, "zoo")
+        with pytest.raises(LabelSpaceError, match="one of 100000 characters"):
+            class_list(["x" * 10**5, *map(str, range(1000))])
 
     @pytest.mark.parametrize(("size", "words"), [(24, "gave NaN in row 0"), (99, "shorter than it says")])
     def test_binary_nan_and_short_tensors(self, liar: Any, size: int, words: str) -> None:

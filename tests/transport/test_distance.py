@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from consilience import ConvergenceWarning, InvalidInputError, sinkhorn
-from consilience.kernels.transport.sinkhorn import RANGE, automatic_epsilon, solve
+from consilience.kernels.transport.centres import automatic_epsilon
+from consilience.kernels.transport.sinkhorn import RANGE, solve
 from consilience.transport.distance import convergence_curves, convergence_rate
 
 RNG = np.random.default_rng(0)

@@ -435,7 +435,9 @@ def frozen(unifier: Unifier) -> dict[str, Any]:
     held = {
         name: value for name, value in vars(unifier).items() if name not in ("teachers", "student", "method")
     }
-    same = {name: held.pop(name) for name in ("teachers_", "label_space_", "student_", "method_")}
+    same = {
+        name: held.pop(name) for name in ("teachers_", "label_space_", "student_", "method_", "fit_record_")
+    }
     return {**copy.deepcopy(held), **{name: (id(value), value) for name, value in same.items()}}
 
 

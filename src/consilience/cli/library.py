@@ -56,7 +56,7 @@ _HOMES = {
     "write_aliases": "files.readers",
     "write_clusters": "files.readers",
     "write_repository": "students.server",
-    "write_scores": "scoring.blocks",
+    "write_scores": "teachers.precomputed",
     "write_soft_labels": "files.readers",
 }
 """The module of each name, and what it is called there, where that differs."""

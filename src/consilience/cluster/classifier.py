@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from consilience._validation import as_random_state, check_transition
+from consilience.cluster.clustering import validated_rows
 from consilience.cluster.losses import mean_loss
 from consilience.cluster.options import GCE, ClassifierOptions, GeneralisedCollision, Network, Softmax
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, shown, warn
@@ -30,7 +31,6 @@ from consilience.kernels.collision.entropy import (
 )
 from consilience.kernels.held_out import held_out_folds
 from consilience.kernels.linear_model import LinearFit, column_moments, linear_logits, minimise_linear
-from consilience.rows.tables import validated_rows
 from consilience.run import Run, resolve_run
 from consilience.students.classifier import FittedClassifier
 from consilience.students.make import make_student

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils.validation import validate_data
 
 from consilience._optional import require
 from consilience._validation import as_random_state, check_fitted
@@ -26,16 +27,24 @@ from consilience.cluster.rounds import (
 )
 from consilience.cluster.starts import random_weights
 from consilience.collision.pseudo_labels import read_prior
-from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidInputError, warn
+from consilience.exceptions import (
+    ConvergenceWarning,
+    CoverageWarning,
+    InvalidInputError,
+    InvalidTypeError,
+    warn,
+)
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.linear_model import LogitLoss, scaled
 from consilience.kernels.neighbours import mean_of_neighbours, near_rows
 from consilience.labels import read_labels
-from consilience.rows.tables import validated_rows
+from consilience.rows.tables import as_values, in_order, number_advice
 from consilience.run import Run, resolve_run
 
 # A cluster with less than this part of its share of rows has died.
 DEAD_SHARE = 0.05
+# Squares of larger entries have no sum.
+LARGEST = 1e150
 # Defaults of `tol`: from the graph, and otherwise.
 GRAPH_TOL, TOL = 0.01, 0.001
 # Defaults of the linear model's `max_iter`, and of the paper's, and of networks.
@@ -269,6 +278,28 @@ class CollisionClustering(ClusteringOptions, ClusterMixin, BaseEstimator):
             lowered = ", lower n_neighbors" if self.n_neighbors and not self._by_paper else ","
             advice = f"Raise {raised}{lowered} or ask for fewer clusters."
             warn(CoverageWarning(f"{'. '.join(found)}. {advice}"))
+
+
+def validated_rows(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
+    """Check X as scikit-learn does, which also sets `n_features_in_` and `feature_names_in_`.
+
+    Columns that come in another order than in `fit` are put in order. What scikit-learn raises becomes ours.
+    """
+    X = as_values(X)
+    if not options.get("reset", True):
+        X = in_order(X, getattr(estimator, "feature_names_in_", None))
+    try:
+        rows = np.asarray(validate_data(estimator, X, **options))
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        kind = InvalidTypeError if isinstance(error, TypeError) else InvalidInputError
+        raise kind(" ".join(str(error).split()) + number_advice(X)) from error
+    largest = max(rows.max(initial=0.0), -rows.min(initial=0.0)) if rows.dtype == np.float64 else 0.0
+    if largest > LARGEST:
+        raise InvalidInputError(
+            f"X reaches {largest:g} in size, and squares of numbers above {LARGEST:g} have no sum. Divide "
+            "its column by a number, or leave it out."
+        )
+    return rows
 
 
 def fixed_clusters(y: Any, n: int, n_clusters: int) -> Ints:

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consilience._validation import as_random_state
 from consilience.distil.losses import DistilOptions, LabelsOnly, Loss, Own
-from consilience.distil.targets import Follower, Targets, train
 from consilience.distil.teacher_check import Folds, TeacherCheck, check_teacher, score_weights
-from consilience.distil.teacher_signal import Task, TeacherSignal, make_signal
-from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError, warn
+from consilience.distil.teacher_signal import (
+    Target,
+    Task,
+    TeacherSignal,
+    make_signal,
+    network_targets,
+    soft_label,
+)
+from consilience.exceptions import ConsilienceWarning, CoverageWarning, InvalidInputError, TeacherError, warn
 from consilience.kernels.arrays import Floats
 from consilience.labels.reader import LabelCodes, read_labels
-from consilience.rows import Rows, as_rows, rows_that_fit
+from consilience.rows import Rows, as_rows, new_array, rows_that_fit
+from consilience.rows.targets import ROW_VISITS, TargetRows
 from consilience.run import Run, part_of, resolve_run
-from consilience.scoring import with_open_cache
-from consilience.scoring.blocks import observe
+from consilience.scoring import blocks
 from consilience.students.classifier import Origin, StudentClassifier, timed
 from consilience.students.make import make_student
 from consilience.students.student import encoder_of
-from consilience.teachers import Teacher
+from consilience.teachers import Observed, Teacher
 from consilience.teachers.given import OpenedTeachers, open_teachers
+
+if TYPE_CHECKING:
+    from consilience.nn.distillation import CrossTaskLoss
 
 # With teacher_weight="auto": the weights that teachers can earn, for a network and for a scikit-learn
 # student; the part of it that counts on labelled rows, where the label is known; and the weight of teachers
@@ -31,8 +44,111 @@ from consilience.teachers.given import OpenedTeachers, open_teachers
 # benchmarks/papers/harm.py for the data that chose them.
 WEIGHTS = {"logits": (3.0, 10.0, 30.0), "probabilities": (10.0, 30.0, 100.0)}
 LABELLED_SHARE, UNCHECKED_WEIGHT = 1 / 3, 10.0
+# A network gets at least this many steps of the optimiser, however few the rows.
+MIN_STEPS = 800
 UNLABELLED = 2**14
 """Most unlabelled rows that are in memory for checks and encoders, if not all rows fit."""
+
+
+class Follower(NamedTuple):
+    """A teacher that the student follows, and how.
+
+    With `labelled` True it does so on labelled rows only, with False on all others, and with None on all.
+    """
+
+    place: int  # among the teachers
+    signal: TeacherSignal
+    weight: float
+    labelled: bool | None = None
+
+    def rows(self, codes: NDArray[np.intp], said: Observed) -> NDArray[np.bool_]:
+        """Return the rows (n,) on which the student follows the teacher; `said` is its answer to them."""
+        answered = np.asarray(~np.isnan(said.logits[:, 0]))
+        return answered if self.labelled is None else answered & ((codes >= 0) == self.labelled)
+
+
+class Part(NamedTuple):
+    """What a student learns of a follower's teacher, and how many columns it adds to the labels."""
+
+    follower: Follower
+    target: Target
+    width: int
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a student learns of every row.
+
+    Networks learn labels, one-hot, beside the columns of each teacher. Other students learn labels and
+    transported labels, mixed: the Sinkhorn distance is about epsilon KL(p_S, q), with q the transported label
+    (exactly so where the teacher is sure). So eq. (11) is least about where p_S = (y + c q) / (1 + c). Here y
+    and q are both at temperature 1, and c is `TeacherSignal.label_weight`.
+
+    Attributes
+    ----------
+    n_classes : int
+        K.
+    followers : sequence of Follower
+    parts : sequence of Part
+        What is made of each follower.
+    """
+
+    n_classes: int
+    followers: Sequence[Follower]
+    parts: Sequence[Part]
+
+    @classmethod
+    def of(cls, n_classes: int, followers: Sequence[Follower], scores: str) -> Targets:
+        """Find what a student learns that gives `scores`, "logits" or "probabilities"."""
+        parts = []
+        for follower in followers:
+            signal, weight = follower.signal, follower.weight
+            if scores == "probabilities":
+                parts.append(Part(follower, soft_label(signal, weight), 0))
+                continue
+            first = signal.observed.take(slice(0, 1))
+            for target in network_targets(signal):
+                weighted = target._replace(weight=weight * target.weight)
+                parts.append(Part(follower, weighted, target.columns(first).shape[1]))
+        return cls(n_classes, followers, parts)
+
+    @property
+    def n_columns(self) -> int:
+        """K, and the columns beside the labels."""
+        return self.n_classes + sum(part.width for part in self.parts)
+
+    def columns(self, codes: NDArray[np.intp], said: Mapping[int, Observed]) -> Floats:
+        """Return targets (n, K + e); columns beside the labels are NaN where a teacher is not followed.
+
+        Parameters
+        ----------
+        codes : (n,) array of int
+            Positions of the labels; -1 for rows without one.
+        said : mapping of int to Observed
+            What the teacher in each place said of these rows.
+        """
+        labels = np.zeros((len(codes), self.n_classes))
+        labels[codes >= 0, codes[codes >= 0]] = 1.0
+        found = [labels]
+        for follower, target, _ in self.parts:
+            seen = said[follower.place]
+            rows, columns = follower.rows(codes, seen), target.columns(seen)
+            if target.loss is None:
+                labels[rows] += target.weight * columns[rows]
+            else:
+                found.append(np.where(rows[:, None], columns, np.nan))
+        return np.hstack(found)
+
+    def criterion(self, labelled: float) -> CrossTaskLoss:
+        """Return the loss of eq. (11) for a network, if this share of the rows has a label."""
+        from consilience.nn.distillation import CrossTaskLoss, Term
+
+        terms, start = [], self.n_classes
+        for _, target, width in self.parts:
+            columns, start = slice(start, start + width), start + width
+            if target.loss is not None:
+                terms.append(Term(target.loss, columns, target.weight, target.of))
+        return CrossTaskLoss(self.n_classes, terms, labelled)
 
 
 class Trial(NamedTuple):
@@ -112,7 +228,7 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
             class of yours, give the classes names. `n_labels_` is the number of labels that were read.
         """
         self.check_options()
-        loss, run, rows = self.resolved("loss"), with_open_cache(resolve_run(self.run)), as_rows(X)
+        loss, run, rows = self.resolved("loss"), blocks.with_open_cache(resolve_run(self.run)), as_rows(X)
         if len(rows) == 0:
             raise InvalidInputError("X has no rows (0 sample(s)); a minimum of 1 is required.")
         if y is None:
@@ -159,7 +275,7 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
         self.checks_ = [check for _, _, check in examined if check is not None]
         self.teacher_weights_ = weights
         self.history_ = getattr(student, "history_", [])
-        self._keep_student(student, few, as_seen, n_rows=None if places is None else len(rows))
+        self._keep_student(student, few, as_seen, None if places is None else len(rows))
         return self
 
     def _make_student(self, X: Any, loss: Loss, run: Run) -> Any:
@@ -198,7 +314,7 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
         for i, teacher in enumerate(teachers):
             try:
                 one = run.changed(progress=part_of(run.report, i, len(teachers)))
-                observed = observe(teacher, task.X, one)
+                observed = blocks.observe(teacher, task.X, one)
                 signal = make_signal(teacher, observed, task, loss, costs[i], seed)
             except TeacherError as error:
                 failures.append(error)
@@ -282,3 +398,86 @@ def _cost_per_teacher(cost: Any, count: int) -> list[Any]:
             raise InvalidInputError(f"cost has {len(cost)} matrices for {count} teachers; give one for each.")
         return list(cost)
     return [cost] * count
+
+
+def train(
+    student: Any,
+    targets: Targets,
+    rows: Rows,
+    codes: NDArray[np.intp],
+    as_seen: Callable[[Any], Any],
+    run: Run,
+    *,
+    teachers: Sequence[Teacher],
+    observed: bool,
+    own: bool,
+) -> None:
+    """Fit the student to all rows by passes over them.
+
+    Parameters
+    ----------
+    teachers : sequence of Teacher
+        All of them, also those that are not followed.
+    observed : bool
+        Whether the signals of teachers have the answers to all rows, so that none is asked again.
+    own : bool
+        Whether the student has options of training of its own.
+    """
+    goals = new_array((len(rows), targets.n_columns), run)
+    used, digest = codes >= 0, blake2b(digest_size=16)
+    for part, said in _answers(targets.followers, rows, [] if observed else teachers, run):
+        for follower in targets.followers:
+            used[part] |= follower.rows(codes[part], said[follower.place])
+        goals[part] = targets.columns(codes[part], said)
+        digest.update(np.ascontiguousarray(goals[part], dtype=np.float32).data)
+    if not used.all() and teachers:
+        warn(
+            CoverageWarning(
+                f"{np.count_nonzero(~used)} rows without a label are not used: no teacher that is used "
+                "answered them."
+            )
+        )
+    if student.scores == "probabilities":
+        mass = goals.sum(axis=1)
+        for i in range(rows.n_blocks):
+            part = rows.rows_of(i)
+            goals[part] /= np.maximum(mass[part, None], np.finfo(np.float32).tiny)
+        learnt = TargetRows(rows, goals, mass / mass.max(), used, as_seen)
+        student.learn(learnt, np.ones(targets.n_classes), run=run)
+        return
+    learnt = TargetRows(rows, goals, None, used, as_seen)
+    if not own:
+        student.set_params(**training_options(learnt.n_rows))
+    criterion = targets.criterion(float((codes >= 0).sum() / learnt.n_rows))
+    student.learn_loss(learnt, targets.n_classes, criterion, run=run, key=digest.hexdigest())
+
+
+def training_options(rows: int) -> dict[str, Any]:
+    """Return how a network is trained on so many rows.
+
+    Few rows in large batches would give too few steps; of very many, it sees `ROW_VISITS`. Nothing is held
+    out: every label is needed.
+    """
+    batch = min(128, max(16, rows // 10))
+    epochs = max(30, math.ceil(MIN_STEPS / math.ceil(rows / batch)))
+    passes = epochs if rows * epochs <= ROW_VISITS else None
+    return {"batch_size": batch, "max_iter": passes, "patience": None, "validation_fraction": 0.0}
+
+
+def _answers(
+    followers: Sequence[Follower], rows: Rows, teachers: Sequence[Teacher], run: Run
+) -> Iterator[tuple[slice, Mapping[int, Observed]]]:
+    """Yield the positions of some rows, and what the teachers that are followed say of them, by their place.
+
+    Without `teachers`, it is what their signals have.
+    """
+    known = {follower.place: follower.signal.observed for follower in followers}
+    if not (teachers and followers):
+        for number in range(rows.n_blocks):
+            part = rows.rows_of(number)
+            yield part, {place: observed.take(part) for place, observed in known.items()}
+        return
+    store, tell = blocks.open_cache(run), run.counter("scoring", len(known) * len(rows))
+    asked = blocks.open_teachers(teachers, rows, run, store, places=sorted(known), embeddings=True)
+    for block in rows.blocks():
+        yield block.rows, blocks.observe_all(asked, len(teachers), block, tell)

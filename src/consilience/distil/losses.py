@@ -182,7 +182,7 @@ class Own(Loss):
 
 
 LOSSES: dict[str, type[Loss]] = {one.name: one for one in (Sinkhorn, KD, RKD, FitNet, Refilled, LabelsOnly)}
-"""Every loss by its short name; `consilience.distil.targets` has what students learn by each."""
+"""Every loss by its short name; `consilience.distil.teacher_signal` has what students learn by each."""
 
 
 class DistilOptions(Options):

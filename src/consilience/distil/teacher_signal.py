@@ -1,35 +1,57 @@
-"""One teacher's signal for a task: what it said, the costs of its classes, and its transported labels."""
+"""One teacher's signal for a task: what it said, the costs of its classes, its transported labels, and what a
+student learns of it by each loss.
+
+A new loss is a class in `consilience.distil.losses` and a case of `network_targets`, or of `soft_label`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
 from consilience._validation import check_cost, check_epsilon, take_rows
-from consilience.distil.losses import Loss
-from consilience.exceptions import TeacherError
+from consilience._words import shorten
+from consilience.distil.losses import KD, RKD, FitNet, Loss, Own, Refilled, Sinkhorn
+from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.linear_model import sharpen
 from consilience.kernels.transport.centres import centre_distances, class_means
 from consilience.teachers import Observed, Teacher
-from consilience.transport.centres import class_points, cost_by_name
+from consilience.transport.centres import class_points, cost_by_name, features
 from consilience.transport.costs import Constant, Embedding, Random, Superclass
 from consilience.transport.distance import class_share_shift, conditional_plan
+
+if TYPE_CHECKING:
+    from torch import nn
 
 # What teacher_weight = 1 means with an automatic epsilon, in units of epsilon: teacher_weight = 10 gives the
 # teachers three times the weight of the labels. Chosen on digits and CIFAR-100, on seeds that no test and no
 # table uses.
 STRENGTH = 0.3
 Costs = Callable[[NDArray[np.bool_]], Floats]
+Columns = Callable[[Observed], Floats]
+"""From what a teacher said of some rows to columns (n, e)."""
 
 
 # Without them, six random labels of a class and three of another would double its share in all other rows.
 FURTHER_LABELS = 5.0
+
+
+class Target(NamedTuple):
+    """Columns made of what a teacher says, and the loss that compares a network with them.
+
+    Without a loss they are soft labels (n, K), which are added to the labels.
+    """
+
+    columns: Columns
+    weight: float  # of the loss; for soft labels, next to a true label
+    loss: nn.Module | None = None
+    of: Literal["logits", "features"] = "logits"
 
 
 @dataclass(frozen=True)
@@ -236,3 +258,86 @@ def _costs(teacher: Teacher, observed: Observed, task: Task, cost: Any, seed: in
         return centre_distances(centres, means, cost.normalize)
 
     return from_rows
+
+
+def network_targets(signal: TeacherSignal) -> list[Target]:
+    """Return what a network learns of a teacher, at a weight of 1."""
+    from consilience.nn import SinkhornLoss
+    from consilience.nn.distillation import FitNetLoss, FunctionLoss, KDLoss, RelationLoss, RKDLoss
+
+    heat, epsilon, loss = signal.temperature, signal.epsilon, signal.loss
+
+    def logits(seen: Observed) -> Floats:
+        return seen.logits
+
+    if isinstance(loss, Sinkhorn):
+        distance = SinkhornLoss(signal.shifted_cost(), epsilon, heat, regularizer=loss.regularizer, tol=1e-4)
+        distance.adjustable = ("epsilon",)  # a distiller has no other option for it
+        return [Target(logits, signal.strength, distance)]
+    if isinstance(loss, Own):
+        return [Target(logits, 1.0, FunctionLoss(loss.function, signal.shifted_cost(), epsilon, heat))]
+    if isinstance(loss, KD):
+        return [Target(_matched_logits(signal), 1.0, KDLoss(heat))]
+    width = features(signal.observed).shape[1]
+    compared: nn.Module = RKDLoss() if isinstance(loss, RKD) else RelationLoss()
+    if isinstance(loss, FitNet):
+        compared = FitNetLoss(width)
+    found = [Target(_standard_embeddings(signal), 1.0, compared, of="features")]
+    if isinstance(loss, Refilled):
+        found.append(Target(_nearest_mean_logits(signal), 1.0, KDLoss(heat)))
+    return found
+
+
+def soft_label(signal: TeacherSignal, weight: float) -> Target:
+    """Return what a scikit-learn student learns of a teacher: soft labels, and what they count."""
+    if isinstance(signal.loss, KD):
+        matched = _matched_logits(signal)
+        return Target(lambda seen: np.asarray(softmax(matched(seen), axis=1)), weight / signal.temperature**2)
+    return Target(
+        lambda seen: signal.student_labels(signal.transported_labels(seen.logits)),
+        signal.label_weight(weight),
+    )
+
+
+def _matched_logits(signal: TeacherSignal) -> Columns:
+    """Return what puts a teacher's logits in the order of the student's classes, which must be the same."""
+    own, classes = signal.teacher.classes.tolist(), signal.task.classes.tolist()
+    if set(own) != set(classes):
+        only = shorten(sorted(set(own) ^ set(classes), key=str), 5)
+        raise InvalidInputError(
+            f"loss='kd' needs a teacher with the student's classes; {signal.teacher.name!r} and the "
+            f"student do not share {only}. Use loss='sinkhorn', which needs no common classes."
+        )
+    order = [own.index(name) for name in classes]
+    return lambda seen: seen.logits[:, order]
+
+
+def _standard_embeddings(signal: TeacherSignal) -> Columns:
+    """Return what gives embeddings (n, d) with mean 0 and root mean square 1 over the rows of the signal.
+
+    So a teacher_weight means the same for all teachers.
+    """
+    E = np.asarray(features(signal.observed), dtype=np.float64)
+    mean = np.nanmean(E, axis=0)
+    size = float(np.sqrt(np.nanmean((E - mean) ** 2)))
+    return lambda seen: np.asarray((features(seen) - mean) / (size if size > 0 else 1.0), dtype=np.float64)
+
+
+def _nearest_mean_logits(signal: TeacherSignal) -> Columns:
+    """Return what gives logits (n, K) of the nearest class mean in the teacher's embedding.
+
+    They are minus the squared distances, in units of the mean squared distance of rows from the mean of their
+    own class.
+    """
+    E, task, labelled = features(signal.observed), signal.task, signal.task.labelled
+    means = class_means(E[labelled], task.codes[labelled], len(task.classes))
+
+    def squares(E: NDArray[Any]) -> Floats:
+        found = np.full((len(E), len(means)), np.nan)
+        answered = ~np.isnan(E[:, 0])
+        found[answered] = centre_distances(E[answered], means, signal.normalize) ** 2
+        return found
+
+    rows = np.flatnonzero(labelled & ~np.isnan(E[:, 0]))
+    own = float(squares(E[rows])[np.arange(len(rows)), task.codes[rows]].mean())
+    return lambda seen: -squares(features(seen)) / (own if own > 0 else 1.0)

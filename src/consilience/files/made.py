@@ -1,35 +1,20 @@
-"""What a card says of how its model was made: the date, settings, figures, and a checksum of the rows."""
+"""What a card says of how its model was made: the date, settings and figures."""
 
 from __future__ import annotations
 
 import datetime
-import hashlib
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from consilience.exceptions import ConsilienceError, InvalidInputError
+from consilience.exceptions import InvalidInputError
 from consilience.files.card import Card
 from consilience.files.strict_json import LARGEST, plain_text
-from consilience.rows.rows import Rows
-from consilience.rows.tables import (
-    as_values,
-    column_names,
-    columns_of,
-    is_instance_of,
-    is_numeric,
-    is_table,
-    kind_of,
-    read_numbers,
-    read_texts,
-    read_times,
-)
 
 KEY = "made"
 """Where the details of a card say how its model was made."""
@@ -46,7 +31,6 @@ _FIGURES = (
     "confidence",
     "interval",
 )
-_BLOCK = 2**17  # numbers that are converted at a time
 
 
 def date_now() -> str:
@@ -100,20 +84,19 @@ def jsonable(value: Any, depth: int = 0) -> Any:
         found = [jsonable(entry, depth + 1) for entry in value]
         return sorted(found, key=str) if isinstance(value, Set) else found  # equal runs, equal cards
     if hasattr(value, "get_params"):
-        return {"class": kind, "settings": settings_of(value, depth=depth + 1)}
+        return {"class": kind, "settings": settings(value.get_params(deep=False), depth + 1)}
     return kind
 
 
-def settings_of(estimator: Any, *, without: Sequence[str] = (), depth: int = 0) -> dict[str, Any]:
+def settings(params: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     """Return the parameters of an estimator for JSON: no rows, and of paths only the last part."""
     found = {}
-    for name, value in estimator.get_params(deep=False).items():
+    for name, value in params.items():
         if name in _ROWS and value is not None:
             value = type(value)
         elif name in _PATHS and isinstance(value, str):
             value = Path(value)
-        if name not in without:
-            found[name] = jsonable(value, depth)
+        found[name] = jsonable(value, depth)
     return found
 
 
@@ -150,92 +133,3 @@ def data_hash(card: Card | None) -> str | None:
     data = read_made(card).get("data")
     found = data.get("sha256") if isinstance(data, Mapping) else None
     return found if isinstance(found, str) else None
-
-
-def rows_sha256(X: Any) -> str | None:
-    """Return the sha256 of rows, or None where rows have no plain content.
-
-    It depends on values, not on how they are stored: whole numbers and floats of equal value have one
-    checksum, and so have a .csv and a .parquet file of the same table. Named columns may come in any order.
-    Rows with names differ from rows without. A torch dataset has no checksum: it may not fit in memory, and
-    to read it once more may take hours.
-
-    Parameters
-    ----------
-    X : array, tensor, sparse matrix, data frame or list
-        n rows.
-
-    Examples
-    --------
-    >>> rows_sha256(np.array([[1, 2]])) == rows_sha256(np.array([[1.0, 2.0]], dtype=np.float32))
-    True
-    >>> rows_sha256(np.array([[1, 2]])) == rows_sha256(np.array([[2, 1]]))
-    False
-    """
-    if isinstance(X, Rows) or is_instance_of(X, "torch.utils.data", "Dataset"):
-        return None
-    content = hashlib.sha256()
-    try:
-        for head, values in _parts(as_values(X)):
-            content.update(head.encode("utf-8", "surrogatepass"))
-            _add(content, values)
-    except (ConsilienceError, TypeError, ValueError, RuntimeError, OverflowError):
-        return None  # a checksum is a service: rows without one can be learnt from all the same
-    return content.hexdigest()
-
-
-def _parts(X: Any) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield the arrays that rows consist of, each with what it is."""
-    if hasattr(X, "tocsr"):
-        rows = X.tocsr(copy=True)
-        rows.sum_duplicates()  # and sorts the columns of each row
-        for part in (rows.indptr, rows.indices, rows.data):
-            yield f"sparse {rows.shape}", part
-    elif not is_table(X):
-        yield "", _plain(X)
-    elif (names := column_names(X)) is None and is_numeric(X):
-        yield "", X.to_numpy()
-    else:
-        columns = columns_of(X)
-        named = enumerate([""] * len(columns) if names is None else names.tolist())
-        for i, name in sorted(named, key=lambda one: one[1]):
-            yield f"column {X.shape} {len(name)} {name}", _column(columns[i], name)
-
-
-def _plain(X: Any) -> NDArray[Any]:
-    """Return rows as an array of numbers or of texts."""
-    if hasattr(X, "detach"):
-        X = X.detach().cpu().numpy()
-    if isinstance(X, list | tuple) and X and all(isinstance(row, str) for row in X):
-        return np.array([*X, None], dtype=object)[:-1]  # texts of any length, as they are
-    return np.asarray(X)
-
-
-def _column(column: Any, name: str) -> NDArray[Any]:
-    """Return a column of a table as numbers or texts."""
-    if kind_of(column) == "text":  # of a file that does not tell texts from numbers, they may be numbers
-        from consilience.rows.csv import read_column  # which loads pyarrow
-
-        column = read_column(read_texts(column, name).tolist())
-    kind = kind_of(column)
-    if kind == "other":
-        raise TypeError("no plain content")
-    if kind == "text":
-        return read_texts(column, name)
-    return read_times(column, name) if kind == "time" else read_numbers(column, name)
-
-
-def _add(content: Any, values: NDArray[Any]) -> None:
-    """Add an array: numbers block by block, so that there is no copy of all of them."""
-    if not values.ndim or values.dtype.kind not in "biufOU":
-        raise TypeError("no plain content")
-    numbers = values.dtype.kind in "biuf"
-    content.update(f"{'numbers' if numbers else 'texts'} {values.shape}".encode())
-    for cell in () if numbers else values.ravel().tolist():
-        data = str.encode(cell, "utf-8", "surrogatepass")
-        content.update(len(data).to_bytes(8, "little") + data)
-    rows = max(1, _BLOCK // max(1, math.prod(values.shape[1:])))
-    for start in range(0, len(values) if numbers and values.size else 0, rows):
-        block = values[start : start + rows].astype(np.float64) + 0.0  # -0.0 becomes 0.0
-        block[np.isnan(block)] = np.nan  # one NaN of many
-        content.update(np.ascontiguousarray(block).data)

@@ -34,7 +34,6 @@ from consilience.inspect.evaluation import (
 )
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.held_out import held_out_folds
-from consilience.kernels.unify.packed import block_softmax
 from consilience.labels import LabelSpace, check_packed_logits
 from consilience.labels.reader import LabelCodes
 from consilience.rows import as_rows
@@ -358,7 +357,7 @@ def beside_teachers(
     for i in range(space.n_teachers):
         classes, block = space.columns[space.block(i)], logits[:, space.block(i)]
         answered = np.flatnonzero(~np.isnan(block[:, 0]))
-        p = block_softmax(block[answered], np.array([0, len(classes)]), 1.0)[1]
+        p = softmax(block[answered], axis=1)
         best = p.argmax(axis=1)
         votes[answered, classes[best]] += 1 + p[np.arange(len(p)), best] / (space.n_teachers + 1)
         n_answers[answered] += 1

@@ -15,6 +15,8 @@ from consilience._words import counted, shorten
 from consilience.exceptions import DisconnectedWarning, InvalidInputError, LabelSpaceError, shown, warn
 from consilience.options import check_choice, check_count
 
+_MOST_CHARACTERS = 2**26  # of an array of names
+
 Disconnected = Literal["warn", "error", "ignore"]
 
 BETWEEN_GROUPS = (
@@ -285,6 +287,9 @@ def class_list(values: Any, where: str = "classes") -> list[Any]:
 
 def check_exact(names: list[Any], where: str) -> None:
     """Raise if an array would change class names, because two of them could become one."""
+    longest = max((len(name) for name in names if isinstance(name, str)), default=0)
+    if longest * len(names) > _MOST_CHARACTERS:  # an array is everywhere as wide as the longest of them
+        raise LabelSpaceError(f"{where} has {len(names)} names, one of {longest} characters. Shorten it.")
     array = np.asarray(names)
     if array.dtype.kind != "O" and array.tolist() == names:
         return

@@ -24,7 +24,7 @@ from consilience.rank.options import Metric, Own, RankOptions, Transport
 from consilience.rank.ranking import RankedTeacher, Ranking
 from consilience.rows import as_rows, memory_budget
 from consilience.run import Run, resolve_run
-from consilience.scoring import engine_options, observe, with_open_cache
+from consilience.scoring import observe, with_open_cache
 from consilience.students.make import named_student
 from consilience.teachers import Observed, Teacher, as_teacher
 from consilience.teachers.given import GivenTeachers, distinct_names, given_teachers
@@ -81,7 +81,6 @@ def rank_teachers(teachers: Any, X: Any, y: Any, options: RankOptions) -> Rankin
     ['below 7', 'below 4']
     """
     metrics, run = options.resolved("metric"), with_open_cache(resolve_run(options.run))
-    engine_options(run)
     given = given_teachers(teachers)
     task = _read_task(X, y, metrics, options, run.changed(progress=None))
     first = next(iter(metrics.values()))
@@ -152,7 +151,7 @@ def _ranked(given: GivenTeachers, task: Task, run: Run) -> list[_Ranked]:
     items = list(zip(given.sources, given.names, range(len(given.names)), strict=True))
     results: Iterable[tuple[int, Any]] = enumerate(_rank_one(task, item) for item in items)
     if run.engine == "ray":
-        from consilience.scoring.ray import map_on_ray
+        from consilience.scoring.ray import engine_options, map_on_ray
 
         results = map_on_ray(_rank_without_teacher, task, items, engine_options(run))
     found: dict[int, _Ranked] = {}

@@ -22,14 +22,13 @@ from consilience._optional import require
 from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.arrays import open_npz
-from consilience.files.made import rows_sha256
 from consilience.files.strict_json import listing, parse_json, plain_text, text
 from consilience.labels import class_list
 from consilience.rank.metrics import principal_components
 from consilience.repository.entry import ModelEntry
 from consilience.repository.shelf import OWN, Shelf
 from consilience.repository.signature import look_at, plain_rows
-from consilience.rows.tables import from_arrow, is_table, to_arrow
+from consilience.rows.tables import from_arrow, is_table, rows_sha256, to_arrow
 from consilience.run import Run
 from consilience.scoring import observe
 from consilience.teachers import as_teacher

@@ -1,4 +1,4 @@
-"""Tables: their column names, and their columns as numbers, texts and times.
+"""Tables: their column names, their columns as numbers, texts and times, and a checksum of what they hold.
 
 A table is a data frame of pandas or polars; Arrow tables become one. Columns are read by narwhals, so none of
 these libraries needs another. Other rows (arrays, lists, images) pass through.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import hashlib
+import math
 import numbers
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import narwhals as nw
@@ -19,11 +21,11 @@ from numpy.typing import NDArray
 
 from consilience._optional import installed, require
 from consilience._words import counted, shorten
-from consilience.exceptions import InvalidInputError, InvalidTypeError, shown
+from consilience.exceptions import ConsilienceError, InvalidInputError, shown
 
 Kind = Literal["number", "truth", "time", "duration", "text", "empty", "other"]
 
-LARGEST = 1e150  # entries of rows that are squared
+_HASHED = 2**17  # numbers that are converted at a time
 PURPOSE = "A table with columns of several types"
 _KINDS: tuple[tuple[Any, Kind], ...] = (
     ((nw.String, nw.Categorical, nw.Enum), "text"),
@@ -381,25 +383,90 @@ def _values(column: Any, kind: str, name: Any) -> NDArray[Any]:
     return read_numbers(column, name) if plain is None else _finite(plain, name)
 
 
-def validated_rows(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
-    """Check X as scikit-learn does, which also sets `n_features_in_` and `feature_names_in_`.
+def rows_sha256(X: Any) -> str | None:
+    """Return the sha256 of rows, or None where rows have no plain content.
 
-    Columns that come in another order than in `fit` are put in order. What scikit-learn raises becomes ours.
+    It depends on values, not on how they are stored: whole numbers and floats of equal value have one
+    checksum, and so have a .csv and a .parquet file of the same table. Named columns may come in any order.
+    Rows with names differ from rows without. A torch dataset has no checksum: it may not fit in memory, and
+    to read it once more may take hours.
+
+    Parameters
+    ----------
+    X : array, tensor, sparse matrix, data frame or list
+        n rows.
+
+    Examples
+    --------
+    >>> rows_sha256(np.array([[1, 2]])) == rows_sha256(np.array([[1.0, 2.0]], dtype=np.float32))
+    True
+    >>> rows_sha256(np.array([[1, 2]])) == rows_sha256(np.array([[2, 1]]))
+    False
     """
-    from sklearn.utils.validation import validate_data
-
-    X = as_values(X)
-    if not options.get("reset", True):
-        X = in_order(X, getattr(estimator, "feature_names_in_", None))
+    if is_instance_of(X, "torch.utils.data", "Dataset"):
+        return None
+    content = hashlib.sha256()
     try:
-        rows = np.asarray(validate_data(estimator, X, **options))
-    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        kind = InvalidTypeError if isinstance(error, TypeError) else InvalidInputError
-        raise kind(" ".join(str(error).split()) + number_advice(X)) from error
-    largest = max(rows.max(initial=0.0), -rows.min(initial=0.0)) if rows.dtype == np.float64 else 0.0
-    if largest > LARGEST:
-        raise InvalidInputError(
-            f"X reaches {largest:g} in size, and squares of numbers above {LARGEST:g} have no sum. Divide "
-            "its column by a number, or leave it out."
-        )
-    return rows
+        for head, values in _parts(as_values(X)):
+            content.update(head.encode("utf-8", "surrogatepass"))
+            _add(content, values)
+    except (ConsilienceError, TypeError, ValueError, RuntimeError, OverflowError):
+        return None  # a checksum is a service: rows without one can be learnt from all the same
+    return content.hexdigest()
+
+
+def _parts(X: Any) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the arrays that rows consist of, each with what it is."""
+    if hasattr(X, "tocsr"):
+        rows = X.tocsr(copy=True)
+        rows.sum_duplicates()  # and sorts the columns of each row
+        for part in (rows.indptr, rows.indices, rows.data):
+            yield f"sparse {rows.shape}", part
+    elif not is_table(X):
+        yield "", _plain(X)
+    elif (names := column_names(X)) is None and is_numeric(X):
+        yield "", X.to_numpy()
+    else:
+        columns = columns_of(X)
+        named = enumerate([""] * len(columns) if names is None else names.tolist())
+        for i, name in sorted(named, key=lambda one: one[1]):
+            yield f"column {X.shape} {len(name)} {name}", _column(columns[i], name)
+
+
+def _plain(X: Any) -> NDArray[Any]:
+    """Return rows as an array of numbers or of texts."""
+    if hasattr(X, "detach"):
+        X = X.detach().cpu().numpy()
+    if isinstance(X, list | tuple) and X and all(isinstance(row, str) for row in X):
+        return np.array([*X, None], dtype=object)[:-1]  # texts of any length, as they are
+    return np.asarray(X)
+
+
+def _column(column: Any, name: str) -> NDArray[Any]:
+    """Return a column of a table as numbers or texts."""
+    if kind_of(column) == "text":  # of a file that does not tell texts from numbers, they may be numbers
+        from consilience.rows.csv import read_column  # which loads pyarrow
+
+        column = read_column(read_texts(column, name).tolist())
+    kind = kind_of(column)
+    if kind == "other":
+        raise TypeError("no plain content")
+    if kind == "text":
+        return read_texts(column, name)
+    return read_times(column, name) if kind == "time" else read_numbers(column, name)
+
+
+def _add(content: Any, values: NDArray[Any]) -> None:
+    """Add an array: numbers block by block, so that there is no copy of all of them."""
+    if not values.ndim or values.dtype.kind not in "biufOU":
+        raise TypeError("no plain content")
+    numbers = values.dtype.kind in "biuf"
+    content.update(f"{'numbers' if numbers else 'texts'} {values.shape}".encode())
+    for cell in () if numbers else values.ravel().tolist():
+        data = str.encode(cell, "utf-8", "surrogatepass")
+        content.update(len(data).to_bytes(8, "little") + data)
+    rows = max(1, _HASHED // max(1, math.prod(values.shape[1:])))
+    for start in range(0, len(values) if numbers and values.size else 0, rows):
+        block = values[start : start + rows].astype(np.float64) + 0.0  # -0.0 becomes 0.0
+        block[np.isnan(block)] = np.nan  # one NaN of many
+        content.update(np.ascontiguousarray(block).data)

@@ -2,8 +2,6 @@
 
 from consilience.scoring.blocks import (
     Asked,
-    RayOptions,
-    engine_options,
     observe,
     score,
     score_blocks,
@@ -13,10 +11,8 @@ from consilience.scoring.store import ScoreStore, as_store
 
 __all__ = [
     "Asked",
-    "RayOptions",
     "ScoreStore",
     "as_store",
-    "engine_options",
     "observe",
     "score",
     "score_blocks",

@@ -1,32 +1,32 @@
 """Score rows with teachers, block by block; what the cache knows is not asked.
 
 Memory does not grow with the number of rows, and rows are read once for all teachers. A small array is one
-block.
+block. Within a block a teacher is asked in batches sized by its speed, and in several processes if its
+`n_jobs` is above one.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from pathlib import Path
+from pickle import PicklingError
 from typing import Any, NamedTuple
 
 import numpy as np
+from joblib.externals.loky import ProcessPoolExecutor  # type: ignore[import-untyped]
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
-from consilience._optional import require
-from consilience._version import __version__
 from consilience.exceptions import InvalidInputError, TeacherError
-from consilience.files.card import Card, carded
-from consilience.files.disk import replacing
-from consilience.files.made import KEY, date_now, rows_sha256
-from consilience.labels import LabelSpace
-from consilience.options import Options, anything, check_choice, count, number, option, optional
+from consilience.labels import LabelSpace, check_block
 from consilience.rows.rows import Block, Rows, as_rows, new_array, take_rows
 from consilience.run import Run, Tell
-from consilience.scoring.batches import FIRST, SETTLE, Batch, Pace, ask, ask_batches
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.teachers import Observed, Teacher
+from consilience.teachers.outputs import read_features, summary
 
 BlockScores = tuple[int, NDArray[np.float32]]
 """The number of a block, and the packed logits (b, m) of its rows."""
@@ -34,56 +34,28 @@ Finish = Callable[[slice, NDArray[np.float32]], NDArray[np.float32]]
 """What to make of the packed logits (b, m) of a block where they are: from its rows and these to (b, c)."""
 Digests = NDArray[np.uint64] | None
 
-
-class RayOptions(Options):
-    """How to run on Ray: ``Run(engine="ray", engine_options={...})``."""
-
-    address: str | None = option(
-        anything("str or None"),
-        "Of the cluster. By default the one that is connected or runs on this machine, else a new one here.",
-        default=None,
-    )
-    workers: int | None = option(
-        optional(count()),
-        "Most actors that score at once. By default as many as the cluster has room for.",
-        default=None,
-    )
-    num_cpus: float = option(number(at_least=0), "Processors that a worker reserves.", default=1)
-    num_gpus: float = option(number(at_least=0), "Devices that a worker reserves.", default=0)
-    timeout: float = option(
-        number(above=0), "Stop with an error if no row is scored for this many seconds.", default=600.0
-    )
-    train_workers: int | None = option(
-        optional(count()),
-        "Processes that train a torch student together, by Ray Train. By default it learns in the process "
-        "that calls `fit`.",
-        default=None,
-    )
+FIRST = 4
+"""Rows of the first batch, before a teacher's speed is known."""
+SETTLE = 64
+"""Rows of the first batch where the scores themselves must show whether they are logits."""
+BATCH_SECONDS = 2.0
+"""A batch takes at most this long: it bounds the work lost on a stop and the time between two updates."""
+PARALLEL_SECONDS = 10.0
+"""Start other processes only if the remaining rows would take one process longer: starting takes a while."""
 
 
-def engine_options(run: Run) -> RayOptions:
-    """Return how to run on Ray, checked; raise if options are given and the engine is another."""
-    given, known = {} if run.engine_options is None else run.engine_options, RayOptions.declared()
-    if run.engine == "local" and given:
-        raise InvalidInputError(
-            "{argument} are for {remedy}; drop them.", argument="engine_options", remedy=("engine", "ray")
-        )
-    if not isinstance(given, Mapping):
-        raise InvalidInputError(
-            f"{{argument}} must be a dict; it may have {', '.join(known)}.",
-            argument="engine_options",
-            value=given,
-        )
-    for key in given:
-        check_choice("engine_options", key, known)
-    made = RayOptions(**given)
-    made.check_options()
-    return made
+def open_cache(run: Run) -> ScoreStore | None:
+    """Return the cache of a run, opened; None if it has none."""
+    return None if run.cache is None else as_store(run.cache, run.cache_limit)
 
 
 def with_open_cache(run: Run) -> Run:
-    """Return the same `Run` with its cache opened, for a verb that asks teachers several times."""
-    return run.changed(cache=as_store(run.cache, run.cache_limit), cache_limit=None)
+    """Return the same `Run`, checked, with its cache opened, for a verb that asks teachers several times."""
+    if run.engine == "ray":
+        from consilience.scoring.ray import engine_options
+
+        engine_options(run)
+    return run.changed(cache=open_cache(run), cache_limit=None)
 
 
 def score(teachers: Sequence[Teacher], space: LabelSpace, rows: Rows, run: Run) -> NDArray[np.float32]:
@@ -123,7 +95,7 @@ def score_here(
     teachers: Sequence[Teacher], space: LabelSpace, rows: Rows, run: Run, finish: Finish | None = None
 ) -> Iterator[BlockScores]:
     """Do what `score_blocks` does, in this process."""
-    asked = open_teachers(teachers, rows, run, as_store(run.cache, run.cache_limit))
+    asked = open_teachers(teachers, rows, run, open_cache(run))
     tell = run.counter("scoring", len(teachers) * len(rows))
     for block in rows.blocks():
         packed = side_by_side(observe_all(asked, len(teachers), block, tell))
@@ -146,57 +118,12 @@ def observe(teacher: Teacher, rows: Any, run: Run, embeddings: bool = True) -> O
         Whether embeddings are wanted, too.
     """
     rows = as_rows(rows)
-    asked = Asked(teacher, rows, run, as_store(run.cache, run.cache_limit), embeddings)
+    asked = Asked(teacher, rows, run, open_cache(run), embeddings)
     answers, tell = _Answers(teacher, len(rows), run, np.float64), run.counter("scoring", len(rows))
     # no rows are asked about, too: they may be of a wrong kind
     for block in rows.blocks() if len(rows) else [Block(0, slice(0, 0), rows.given)]:
         answers.put(block.rows, asked.observe(block, digests_of(block, [asked]), tell))
     return answers.all()
-
-
-class WrittenScores(NamedTuple):
-    """What was written: rows, those about which the teacher says nothing, and the rows' checksum if known."""
-
-    n_rows: int
-    n_abstentions: int
-    rows_sha256: str | None
-
-
-def write_scores(path: Path, teacher: Teacher, X: Any, run: Run) -> WrittenScores:
-    """Write a teacher's logits for the rows of X, and a card that says for which rows they are.
-
-    ``as_teacher(path)`` then says about X what the teacher says.
-
-    Parameters
-    ----------
-    path : Path
-        .npz (`logits` and `classes`), .npy or .parquet (a column per class); the card has the classes.
-    teacher : Teacher
-    X : array, sparse matrix, data frame, list or Rows
-        n rows. Those that do not lie in memory have no checksum.
-    run : Run
-    """
-    rows = as_rows(X)
-    logits, digest = score([teacher], LabelSpace([teacher.classes]), rows, run), rows_sha256(rows.given)
-    about = {"data": {"rows": len(rows), "sha256": digest}, "teachers": [{"name": teacher.name}]}
-    card = Card(
-        path.stem,
-        tuple(teacher.classes.tolist()),
-        "logits",
-        description=f"What {teacher.name!r} says about {len(rows)} rows.",
-        details={KEY: {"version": __version__, "date": date_now(), **about}},
-    )
-    with carded(path, card), replacing(path) as file:
-        if path.suffix.lower() == ".npy":
-            np.save(file, logits, allow_pickle=False)
-        elif path.suffix.lower() == ".npz":
-            np.savez_compressed(file, logits=logits, classes=teacher.classes)
-        else:
-            arrow = require("pyarrow", extra="tables", purpose="Writing parquet")
-            parquet = require("pyarrow.parquet", extra="tables", purpose="Writing parquet")
-            names = [str(name) for name in teacher.classes.tolist()]
-            parquet.write_table(arrow.table([*logits.T], names=names), file)
-    return WrittenScores(len(rows), int(np.isnan(logits[:, 0]).sum()), digest)
 
 
 class Asked:
@@ -398,3 +325,162 @@ def _batches(block: Block, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch
         places: Any = slice(int(part[0]), int(part[-1]) + 1) if follow else part
         X = block.X if len(part) == len_of(block) else take_rows(block.X, places)
         yield Batch(part, X, block.rows.start)
+
+
+class Batch(NamedTuple):
+    """Some rows of a block: their positions (b,) there, the rows themselves, and where the block begins."""
+
+    places: NDArray[np.intp]
+    X: Any
+    start: int = 0
+
+
+class Pace:
+    """The number of rows of the next batch, from how long the last one took.
+
+    Parameters
+    ----------
+    most : int
+        Most rows of a batch.
+    first : int
+        Rows of the first batch.
+    """
+
+    def __init__(self, most: int, first: int = FIRST) -> None:
+        self._most, self.size = most, min(first, most)
+        self.seconds_a_row = 0.0
+
+    def took(self, rows: int, seconds: float) -> None:
+        """Choose the next size from how long some rows took."""
+        self.seconds_a_row = seconds / max(rows, 1)
+        fit = BATCH_SECONDS / max(self.seconds_a_row, 1e-12)  # rows that would fill a batch's time
+        if self.size > fit:
+            self.size = max(1, int(fit))
+            return
+        # Grow by powers of two, so that a quick teacher always gets the same batches. Leave room: the next
+        # rows may take several times as long.
+        factor = 16 if self.size * 64 <= fit else 2 if self.size * 4 <= fit else 1
+        self.size = min(self.size * factor, self._most)
+
+
+def ask_batches(
+    teacher: Teacher, batches: Iterator[Batch], rows: int, pace: Pace, *, embeddings: bool
+) -> Iterator[tuple[Batch, Observed]]:
+    """Ask a teacher about batches of `rows` rows in all; yield each with the answer, in any order.
+
+    The first two batches are asked in this process: the first may load a model, the second shows the speed.
+    If the teacher has ``n_jobs`` above one and the rest would take long, the rest is asked in that many
+    processes.
+    """
+    for number, batch in enumerate(batches):
+        with _naming_rows(batch):
+            seen, seconds = timed(teacher, batch.X, len(batch.places), embeddings)
+        pace.took(len(batch.places), seconds)
+        yield batch, seen
+        rows -= len(batch.places)
+        if teacher.n_jobs > 1 and number > 0 and pace.seconds_a_row * rows > PARALLEL_SECONDS:
+            yield from _in_processes(teacher, batches, pace, embeddings)
+
+
+def _in_processes(
+    teacher: Teacher, batches: Iterator[Batch], pace: Pace, embeddings: bool
+) -> Iterator[tuple[Batch, Observed]]:
+    # each process gets the teacher once; functions of a notebook, which none can import, are sent by value
+    pool = ProcessPoolExecutor(teacher.n_jobs, initializer=set_worker_teacher, initargs=(teacher,))
+    waiting: dict[Future[tuple[Observed, float]], Batch] = {}
+    try:
+        while True:
+            # only one more than there are processes: a submitted batch cannot be called back
+            while len(waiting) <= teacher.n_jobs and (batch := next(batches, None)) is not None:
+                waiting[pool.submit(ask_in_worker, batch.X, len(batch.places), embeddings)] = batch
+            if not waiting:
+                return
+            for job in wait(waiting, return_when=FIRST_COMPLETED).done:
+                batch = waiting.pop(job)
+                with _naming_rows(batch):
+                    seen, seconds = job.result()
+                pace.took(len(batch.places), seconds)
+                yield batch, seen
+    except (BrokenProcessPool, PicklingError, TypeError, AttributeError) as error:
+        raise TeacherError(
+            teacher.name,
+            f"cannot be asked in {teacher.n_jobs} processes: one of them ended, or the teacher cannot be "
+            f"sent there ({summary(error)}). Each process needs memory for the model. Otherwise make the "
+            "teacher with {remedy}.",
+            remedy=("n_jobs", 1),
+        ) from None
+    finally:
+        pool.shutdown(kill_workers=True)
+
+
+_worker_teacher: list[Teacher] = []  # in a worker process: the teacher that it asks
+
+
+def set_worker_teacher(teacher: Teacher) -> None:
+    """Keep the teacher that this worker process asks."""
+    _worker_teacher[:] = [teacher]
+
+
+def ask_in_worker(X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
+    """Ask the teacher of this worker process, with one thread: the processes share the cores."""
+    with threadpool_limits(1):
+        return timed(_worker_teacher[0], X, rows, embeddings)
+
+
+def timed(teacher: Teacher, X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
+    """Return a teacher's answer on some rows, and the seconds it took."""
+    start = time.perf_counter()
+    seen = ask(teacher, X, rows, embeddings)
+    return seen, time.perf_counter() - start
+
+
+def ask(teacher: Teacher, X: Any, rows: int, embeddings: bool) -> Observed:
+    """Ask one teacher, and check its answer: it may be an object of the user's. It gets single precision."""
+    seen = teacher.observe(X) if embeddings else Observed(teacher.predict_logits(X), None)
+    logits, features = np.asarray(seen.logits), seen.embeddings
+    if logits.shape != (rows, len(teacher.classes)):
+        raise TeacherError(
+            teacher.name,
+            f"returned logits of shape {logits.shape} for {rows} rows and {len(teacher.classes)} classes. "
+            "A teacher's predict_logits gives a row per row of X and a column per class.",
+        )
+    try:
+        check_block(logits, "logits")
+    except InvalidInputError as error:
+        unusable = TeacherError(teacher.name, f"cannot be used: its {error.message}")
+        raise unusable.changed(**error.data) from None
+    if features is not None:
+        features = as_float32(read_features(features, rows, teacher.name))
+    return Observed(as_float32(logits), features)
+
+
+def as_float32(values: NDArray[Any]) -> NDArray[np.float32]:
+    """Return numbers in single precision, as they are kept. What is too large becomes the largest.
+
+    Examples
+    --------
+    >>> as_float32(np.array([0.5, 1e300])).tolist()
+    [0.5, 3.4028234663852886e+38]
+    """
+    if values.dtype == np.float32:
+        return values
+    most = float(np.finfo(np.float32).max)
+    low: NDArray[np.float32] = np.clip(values, -most, most).astype(np.float32)
+    return low
+
+
+@contextmanager
+def _naming_rows(batch: Batch) -> Iterator[None]:
+    """Name rows in an error as X counts them; a teacher only knows its batch."""
+    try:
+        yield
+    except InvalidInputError as error:
+        if type(error) not in (InvalidInputError, TeacherError):
+            raise
+        places = batch.start + batch.places
+        if error.row is not None and error.row < len(places):
+            raise error.changed(row=int(places[error.row])) from error.__cause__
+        if not len(places) or not places[0]:
+            raise
+        where = f"{error.message} (In a batch from row {places[0]} to row {places[-1]} of X.)"
+        raise error.changed(message=where) from error.__cause__

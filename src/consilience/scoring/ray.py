@@ -29,6 +29,7 @@ from consilience.exceptions import (
     warn,
 )
 from consilience.labels import LabelSpace
+from consilience.options import Options, anything, check_choice, count, number, option, optional
 from consilience.rows import Block, Rows
 from consilience.rows.datasets import sent_to_ray
 from consilience.run import Run
@@ -36,10 +37,9 @@ from consilience.scoring.blocks import (
     Asked,
     BlockScores,
     Finish,
-    RayOptions,
-    engine_options,
     len_of,
     observe_all,
+    open_cache,
     open_teachers,
     placed,
     score_here,
@@ -47,7 +47,6 @@ from consilience.scoring.blocks import (
     side_by_side,
     with_open_cache,
 )
-from consilience.scoring.store import as_store
 from consilience.teachers import Teacher
 from consilience.teachers.outputs import summary
 
@@ -58,6 +57,48 @@ TRIES = 3
 _POLL = 0.5  # seconds between two looks at the workers
 _MOST = 1000  # workers that reserve nothing
 _KEPT = "Blocks that are done are in the cache, if one was given: the same call goes on from there."
+
+
+class RayOptions(Options):
+    """How to run on Ray: ``Run(engine="ray", engine_options={...})``."""
+
+    address: str | None = option(
+        anything("str or None"),
+        "Of the cluster. By default the one that is connected or runs on this machine, else a new one here.",
+        default=None,
+    )
+    workers: int | None = option(
+        optional(count()),
+        "Most actors that score at once. By default as many as the cluster has room for.",
+        default=None,
+    )
+    num_cpus: float = option(number(at_least=0), "Processors that a worker reserves.", default=1)
+    num_gpus: float = option(number(at_least=0), "Devices that a worker reserves.", default=0)
+    timeout: float = option(
+        number(above=0), "Stop with an error if no row is scored for this many seconds.", default=600.0
+    )
+    train_workers: int | None = option(
+        optional(count()),
+        "Processes that train a torch student together, by Ray Train. By default it learns in the process "
+        "that calls `fit`.",
+        default=None,
+    )
+
+
+def engine_options(run: Run) -> RayOptions:
+    """Return how to run on Ray, checked."""
+    given, known = {} if run.engine_options is None else run.engine_options, RayOptions.declared()
+    if not isinstance(given, Mapping):
+        raise InvalidInputError(
+            f"{{argument}} must be a dict; it may have {', '.join(known)}.",
+            argument="engine_options",
+            value=given,
+        )
+    for key in given:
+        check_choice("engine_options", key, known)
+    made = RayOptions(**given)
+    made.check_options()
+    return made
 
 
 @contextmanager
@@ -396,5 +437,5 @@ class Worker:
         self._finish = load(finish)
         for i, one in pickled.items():
             with placed(i, self._n_teachers):
-                self._asked[i] = Asked(load(one), rows, self._run, as_store(self._run.cache))
+                self._asked[i] = Asked(load(one), rows, self._run, open_cache(self._run))
         self._rows = rows

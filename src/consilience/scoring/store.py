@@ -461,16 +461,12 @@ def _of_model(folder: StoragePath) -> dict[str, Any]:
     }
 
 
-def as_store(
-    cache: ScoreStore | str | os.PathLike[str] | None, limit: float | str | None = None
-) -> ScoreStore | None:
-    """Return a store for what users give as `cache` and `cache_limit`: a folder, a store, or None."""
+def as_store(cache: ScoreStore | str | os.PathLike[str], limit: float | str | None = None) -> ScoreStore:
+    """Return a store for what users give as `cache` and `cache_limit`: a folder, or a store."""
     if limit is not None and isinstance(cache, ScoreStore):
         raise InvalidInputError(
             "{argument} needs a folder to apply to. Give the ScoreStore its own limit.",
             argument="cache_limit",
             value=limit,
         )
-    if cache is None or isinstance(cache, ScoreStore):
-        return cache
-    return ScoreStore(cache, limit, argument="cache_limit")
+    return cache if isinstance(cache, ScoreStore) else ScoreStore(cache, limit, argument="cache_limit")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from consilience._optional import lazy
-from consilience.options import Check, check_choice
+from consilience.options import anything
 
 if TYPE_CHECKING:
     from consilience.students.logistic import Logistic
@@ -41,17 +41,10 @@ __getattr__, __dir__ = lazy(
 )
 
 
-def _check(name: str, value: Any) -> Any:
-    if isinstance(value, str):
-        check_choice(name, value, NAMES)
-    return value
-
-
-STUDENT = Check(
-    _check,
+STUDENT = anything(
     "Student, classifier, torch.nn.Module, factory, name or None",
     str,
-    tuple(NAMES),
-    lambda name: __getattr__(NAMES[name])(),
+    words=NAMES,
+    make=lambda name: __getattr__(NAMES[name])(),
 )
 """The check of an option ``student=``."""

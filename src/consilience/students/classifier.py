@@ -16,17 +16,15 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from consilience._validation import check_fitted, n_rows, take_rows
-from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.files.disk import as_path
-from consilience.files.made import jsonable, rows_sha256, settings_of
 from consilience.inspect.evaluate import evaluate, score
 from consilience.inspect.report import report
 from consilience.kernels.arrays import Floats
 from consilience.kernels.linear_model import inverse, sharpen
 from consilience.options import Options, anything, choice, option, temperature
 from consilience.rows import as_rows
-from consilience.rows.tables import as_values, column_names, columns_of, in_order, is_table
+from consilience.rows.tables import as_values, column_names, columns_of, in_order, is_table, rows_sha256
 from consilience.rows.targets import TargetRows
 from consilience.run import resolve_run
 from consilience.students import STUDENT
@@ -38,7 +36,6 @@ from consilience.teachers import Teacher
 
 EXAMPLES = 64
 """How many rows are kept to compare a saved model with."""
-_ELSEWHERE = ("teachers", "aliases", "progress")  # the card has a place of their own for the first two
 
 __all__ = ["FittedClassifier", "SoftLabelClassifier", "StudentClassifier"]
 
@@ -72,13 +69,21 @@ class FittedClassifier(ClassifierMixin, BaseEstimator, ABC):
     def _by_blocks(self, X: Any, ask: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
         rows = as_rows(X)
         seen = getattr(self, "n_features_in_", None)
-        advice = "" if seen is None else f" It was fitted on rows of {counted(seen, 'column')}."
+        advice = "" if seen is None else f" It was fitted on X of shape (n, {seen})."
         with foreign_errors("The classifier cannot predict X", advice):
             if seen is not None and len(rows) and rows.kind == "array" and len(rows.shape) == 1:
                 raise InvalidInputError(
                     f"X has shape {rows.shape}.{advice} Reshape your data: X.reshape(1, -1) is one row."
                 )
             return ask(rows.given) if rows.held else np.concatenate([ask(block.X) for block in rows.blocks()])
+
+
+class FitRecord(NamedTuple):
+    """How a classifier was fitted; its card tells it."""
+
+    params: Mapping[str, Any]  # those of the estimator, without the teachers
+    n_rows: int
+    sha256: str | None  # of the rows; None if they have no plain content, or were read block by block
 
 
 class Origin(NamedTuple):
@@ -160,14 +165,16 @@ class StudentClassifier(FittedClassifier):
             student.validation = (as_seen(rows), encode(labels))
         return as_seen
 
-    def _keep_student(self, student: Any, X: Any, as_seen: AsSeen, n_rows: int | None = None) -> None:
-        """Predict with this fitted student from now on; X may be some of the `n_rows` rows of `fit`."""
+    def _keep_student(self, student: Any, X: Any, as_seen: AsSeen, all_rows: int | None = None) -> None:
+        """Predict with this fitted student from now on; X may be some of `all_rows` rows of `fit`."""
         self.student_, self.as_seen_ = student, as_seen
         self.n_iter_: int | None = student.n_iter_
         self.encoder_: TableEncoder | None = as_seen.encoder
         self.encoding_: dict[Any, str] | None = None if as_seen.encoder is None else as_seen.encoder.encoding_
         self.example_ = take_rows(X, _example_rows(X))
-        self.fit_record_ = describe_fit(self, X, n_rows)
+        params = {name: value for name, value in self.get_params(deep=False).items() if name != "teachers"}
+        seen = (n_rows(X), rows_sha256(X)) if all_rows is None else (all_rows, None)
+        self.fit_record_ = FitRecord(params, *seen)
         for name in ("n_features_in_", "feature_names_in_"):  # from an earlier fit on other rows
             self.__dict__.pop(name, None)
         if len(getattr(X, "shape", ())) > 1:
@@ -179,24 +186,6 @@ class StudentClassifier(FittedClassifier):
         # a plain clone would also clone, and so un-fit, the scikit-learn teachers in the list
         params = self.get_params(deep=False).items()
         return type(self)(**{k: v if k == "teachers" else clone(v, safe=False) for k, v in params})
-
-
-def describe_fit(estimator: Any, X: Any, all_rows: int | None = None) -> dict[str, Any]:
-    """Return the settings of an estimator and the checksum of the rows that it was fitted on.
-
-    If X is a part of `all_rows` rows that were read block by block, there is no checksum.
-    """
-    settings = settings_of(estimator, without=_ELSEWHERE)
-    data = {"rows": n_rows(X), "sha256": rows_sha256(X)}
-    about = {
-        "estimator": type(estimator).__name__,
-        "seed": settings.get("random_state"),
-        "settings": settings,
-        "data": data if all_rows is None else {"rows": all_rows, "sha256": None},
-    }
-    if getattr(estimator, "aliases", None):
-        about["aliases"] = jsonable(estimator.aliases)
-    return about
 
 
 def _example_rows(X: Any) -> NDArray[np.intp]:

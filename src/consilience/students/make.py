@@ -17,7 +17,7 @@ from consilience.exceptions import InvalidInputError
 from consilience.rows.images import ImagePreprocess
 from consilience.rows.tables import differ_in_size, has_missing, is_instance_of, is_numeric, is_table, quoted
 from consilience.run import Run
-from consilience.scoring import engine_options
+from consilience.scoring.ray import engine_options
 from consilience.students.student import Classifier, Student, student_name
 
 
@@ -41,7 +41,8 @@ def make_student(student: Any, *, X: Any = None, random_state: Any = None, run: 
         check_rows(made, X, student)
     if made.random_state is None:
         made.random_state = random_state
-    if made.scores != "logits" and run is not None and engine_options(run).train_workers is not None:
+    on_ray = run is not None and run.engine == "ray" and engine_options(run).train_workers is not None
+    if on_ray and made.scores != "logits":
         raise InvalidInputError(
             "{argument} is no torch network, and only those learn in several processes. Use {remedy}, or "
             "leave train_workers out.",

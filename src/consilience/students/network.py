@@ -28,7 +28,7 @@ from consilience.rows import as_rows
 from consilience.rows.tables import as_values
 from consilience.rows.targets import TargetRows
 from consilience.run import Run, resolve_run
-from consilience.scoring import engine_options
+from consilience.scoring.ray import engine_options
 from consilience.students.batches import Pair, Plan, plan_training, prepared
 from consilience.students.modules import Standardize, call_factory, check_output, default_module
 from consilience.students.options import NetworkOptions
@@ -150,7 +150,7 @@ class Network(Student, NetworkOptions):
         epochs. A run that was killed goes on from it, if key, seed, rows and parameters are the same, and
         comes to the same result.
         """
-        if engine_options(run).train_workers is not None:
+        if run.engine == "ray" and engine_options(run).train_workers is not None:
             from consilience.students.ray_train import learn_on_ray
 
             learn_on_ray(self, rows, n_classes, criterion, run, key)

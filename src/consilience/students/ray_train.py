@@ -29,8 +29,7 @@ from consilience.exceptions import (
 from consilience.rows.datasets import sent_to_ray
 from consilience.rows.targets import TargetRows
 from consilience.run import Progress, Run
-from consilience.scoring import RayOptions, engine_options
-from consilience.scoring.ray import START_SECONDS, connected, offer
+from consilience.scoring.ray import START_SECONDS, RayOptions, connected, engine_options, offer
 from consilience.students import training
 from consilience.students.batches import plan_training
 from consilience.students.network import Network

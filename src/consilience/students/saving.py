@@ -14,7 +14,7 @@ from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.files.card import Card, carded
 from consilience.files.export import TOLERANCE, check_export, finish, write_model
-from consilience.files.made import KEY, date_now, figures, jsonable
+from consilience.files.made import KEY, date_now, figures, jsonable, settings
 from consilience.files.ngram_model import write_model as write_text_model
 from consilience.rows.images import ImagePreprocess
 from consilience.rows.tables import columns_of, is_numeric, is_table, kind_of
@@ -43,7 +43,7 @@ def save_classifier(model: StudentClassifier, target: Path, measured: Any) -> Pa
     about = dict(origin.about)
     if preprocess is not None:
         about["input"] = PREPROCESSED if prepared is None else PREPARED
-    details = {**about, KEY: describe_model(model.fit_record_, student, teachers, measured)}
+    details = {**about, KEY: describe_model(describe_fit(model), student, teachers, measured)}
     if teachers is not None:
         details["teachers"] = [teacher.name for teacher in teachers]
     if student.learns_from == "texts":
@@ -121,6 +121,18 @@ def _column_kinds(model: StudentClassifier) -> list[str] | None:
     return [kind_of(column) for column in columns_of(example)] if mixed and not prepared else None
 
 
+def describe_fit(model: StudentClassifier) -> dict[str, Any]:
+    """Return the settings of an estimator when it was fitted, and the checksum of its rows."""
+    params, n_rows, sha256 = model.fit_record_
+    about = {
+        "estimator": type(model).__name__,
+        "seed": jsonable(params["random_state"]),
+        "settings": settings({name: value for name, value in params.items() if name != "aliases"}),
+        "data": {"rows": n_rows, "sha256": sha256},
+    }
+    return {**about, "aliases": jsonable(params["aliases"])} if params.get("aliases") else about
+
+
 def describe_model(
     fit: dict[str, Any], student: Any, teachers: Sequence[Teacher] | None, measured: Any
 ) -> dict[str, Any]:
@@ -129,7 +141,7 @@ def describe_model(
     Parameters
     ----------
     fit : dict
-        The settings of the estimator and the checksum of its rows.
+        What `describe_fit` returns.
     student : object
         The fitted student.
     teachers : sequence of Teacher or None

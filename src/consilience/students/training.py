@@ -18,7 +18,7 @@ from consilience.exceptions import ConsilienceWarning, InvalidInputError, Storag
 from consilience.files.storage import StoragePath
 from consilience.kernels.compiled import OneThread
 from consilience.run import Progress, Run
-from consilience.scoring.store import as_store
+from consilience.scoring.blocks import open_cache
 from consilience.students.batches import Pair, Plan
 from consilience.teachers.torch import logits_of
 
@@ -296,7 +296,7 @@ def checkpoint_file(run: Run, key: str) -> Iterator[CheckpointFile | None]:
 
     It is removed with its folder when the training is over, and left where it fails.
     """
-    store = as_store(run.cache, run.cache_limit)
+    store = open_cache(run)
     if store is None or not key:
         yield None
         return

@@ -18,8 +18,9 @@ from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, InvalidInputError
 from consilience.files.card import MAX_BYTES, card_path, is_unchanged, parse_card
 from consilience.files.disk import file_sha256, read_bytes
-from consilience.files.made import data_hash, read_made, rows_sha256
+from consilience.files.made import data_hash, read_made
 from consilience.files.ngram_model import read_model
+from consilience.rows.tables import rows_sha256
 from consilience.students.loaded import LoadedClassifier
 from consilience.teachers import as_teacher
 from consilience.teachers.folders import source_sha256
@@ -191,7 +192,8 @@ class _Examined:
     def check_runs(self) -> str:
         rows, model = f"{_ROWS} made-up rows", self.model
         if isinstance(model.teacher_, Onnx):
-            feed = {item.name: _made_up(item) for item in model.teacher_.inputs}
+            inputs = model.teacher_.inputs
+            feed = {item.name: _made_up(item, _MOST_VALUES // len(inputs)) for item in inputs}
             with foreign(self.source.name, f"fails on {rows}"):
                 proba, labels = model.teacher_.session.run(["probabilities", "label"], feed)
         else:
@@ -248,12 +250,12 @@ def _compared(listed: list[Any] | None, inside: list[Any] | None) -> str:
     return "without names" if listed is None else f"{len(listed)}: {card}"
 
 
-def _made_up(item: Input) -> NDArray[Any]:
+def _made_up(item: Input, most: int) -> NDArray[Any]:
     """Return values that an input may be fed."""
     lengths = [length or 1 for length in item.shape]
     if item.shape and item.shape[0] is None:
         lengths[0] = _ROWS
-    fits = min(lengths, default=1) >= 0 and math.prod(lengths) <= _MOST_VALUES
+    fits = min(lengths, default=1) >= 0 and math.prod(lengths) <= most
     _expect(fits, f"Its input {item.name!r} has shape {item.shape}, which is too large to try, or negative.")
     random = np.random.default_rng(0)
     if item.dtype == "text":

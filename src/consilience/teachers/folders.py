@@ -37,6 +37,17 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 """Endings of files that can hold pickled objects."""
 MAX_JSON = 16 * 2**20
 MAX_FILES = 10_000
+MAX_TOKENIZER = 2**27
+_TOKENIZER_RULES = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+_MOST_GROWTH, _MOST_WORD = 100, 1000  # of a text by rules, in times; characters of a word
+_MOST_ENTRIES = 100  # of a list in rules, such as tokens to add
+# of regular expressions: escapes, classes, groups that only look or choose, back references, and repeats of
+# groups or of repeats (a possessive + is none)
+_ESCAPE = re.compile(r"\\(?:[pPx]\{[^}]*\}|.)", re.DOTALL)
+_CLASS = re.compile(r"\[[^\]]*\]")
+_GROUP = re.compile(r"\(\?(?:[:=!>]|<[=!]|[ims-]+[:)])")
+_REFERENCE = re.compile(r"\\[1-9kg]")
+_REPEATED = re.compile(r"\)[*+{]|[*+?}][*{]|\}\+")
 _PLACEHOLDER = re.compile(r"LABEL_\d+")  # what libraries call a class that nobody has named
 _WEIGHTS, _SHARDS = "model.safetensors", "model.safetensors.index.json"
 _READ = (".json", ".safetensors", ".txt", ".model")
@@ -249,12 +260,12 @@ class Folder:
     files: frozenset[str]
     card: Card | None = None
 
-    def json(self, file: str, reader: Reader | None = None) -> Any:
+    def json(self, file: str, reader: Reader | None = None, most: int = MAX_JSON) -> Any:
         """Return what a JSON file of the folder holds, as a reader reads it; {} if there is none."""
         if file not in self.files:
             return {}
         with in_the_name_of(self.name):
-            content = parse_json(read_bytes(self.path / file, file, most=MAX_JSON), file, foreign=True)
+            content = parse_json(read_bytes(self.path / file, file, most=most), file, foreign=True)
         with in_the_name_of(self.name, f"cannot be used: {file}: "):
             return content if reader is None else reader(content)
 
@@ -306,12 +317,19 @@ class Folder:
         return tuple(found)
 
     def check_tokenizer(self, within: str = "") -> None:
-        """Raise unless the tokenizer is a file of data."""
+        """Raise unless the tokenizer is a file of data whose rules end soon on every text."""
         ensure(
             within + TOKENIZER in self.files,
             self.name,
             f"has no {TOKENIZER}. Only this form of a tokenizer is read. Write it with "
             "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER).",
+        )
+        problem = _endless_rule(self.json(within + TOKENIZER, mapping(lambda value: value), MAX_TOKENIZER))
+        ensure(
+            not problem,
+            self.name,
+            f"has a {TOKENIZER} with {problem}, which can take all time or memory on some text. Export the "
+            "model to ONNX, with its tokens as input.",
         )
 
     def classes(self, own: Sequence[Any] | None, columns: int, given: ArrayLike | None) -> NDArray[Any]:
@@ -345,6 +363,38 @@ def _entries(content: Any) -> Iterator[tuple[str, Any]]:
             yield from found.items()
             found = list(found.values())
         waiting += found if isinstance(found, list) else []
+
+
+def _endless_rule(tokenizer: Mapping[str, Any]) -> str:
+    """Return a rule of a tokenizer that takes time or memory out of proportion, in words; "" if none does."""
+    model = tokenizer.get("model")
+    waiting, growth = [tokenizer.get(part) for part in _TOKENIZER_RULES], 1.0
+    limit = model.get("max_input_chars_per_word") if isinstance(model, Mapping) else None
+    if limit is not None and not (type(limit) is int and 0 <= limit <= _MOST_WORD):
+        return f"max_input_chars_per_word {shown(limit)}"
+    while waiting:
+        rule = waiting.pop()
+        waiting += rule.values() if isinstance(rule, dict) else rule if isinstance(rule, list) else []
+        if isinstance(rule, list) and len(rule) > _MOST_ENTRIES:
+            return f"a list of {len(rule)} entries in its rules"
+        if not isinstance(rule, dict):
+            continue
+        pattern, content = rule.get("Regex"), rule.get("content")
+        if isinstance(pattern, str) and not _is_quick(pattern):
+            return f"the pattern {shown(pattern)}"
+        if isinstance(content, str) and isinstance(rule.get("pattern"), dict):
+            literal = rule["pattern"].get("String")  # a regular expression may match nothing, everywhere
+            growth *= max(1, len(content) / len(literal)) if literal else 1 + len(content)
+        if len(str(rule.get("prepend", ""))) > _MOST_GROWTH or growth > _MOST_GROWTH:
+            return f"rules that make texts more than {_MOST_GROWTH} times as long"
+    return ""
+
+
+def _is_quick(pattern: str) -> bool:
+    """Tell whether a regular expression repeats no group and refers to none, so that it cannot explode."""
+    plain = _ESCAPE.sub("x", pattern)
+    heads = plain.count("(?") == len(_GROUP.findall(plain))
+    return heads and not _REFERENCE.search(pattern) and not _REPEATED.search(_CLASS.sub("x", plain))
 
 
 def list_files(folder: Path, name: str) -> frozenset[str]:

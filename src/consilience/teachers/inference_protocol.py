@@ -47,6 +47,14 @@ CODES = {name: code for code, name in DATATYPES.items()}
 HEADER = "Inference-Header-Content-Length"
 FLOATS = ("FP16", "FP32", "FP64")
 _MOST_DIMENSIONS = 32  # numpy has no more
+# by the kind of a type of numpy: the types of its cells in JSON, and how these are read
+_IN_JSON: dict[str, tuple[set[type], type]] = {
+    "f": ({int, float}, np.float64),
+    "i": ({int}, np.int64),
+    "u": ({int}, np.int64),
+    "b": ({bool}, np.bool_),
+    "O": ({str}, np.object_),
+}
 
 
 class ProtocolError(Exception):
@@ -246,19 +254,15 @@ def decode(body: bytes, header: str | None, side: str) -> tuple[dict[str, Any], 
 
 def _from_json(data: Any, datatype: str, name: str) -> NDArray[Any]:
     expect(isinstance(data, list), f"gave {name!r} without data")
-    try:
-        values = np.array(data, dtype=object if datatype == "BYTES" else None).ravel()
+    try:  # as objects: an array of texts is everywhere as wide as the longest of them
+        values = np.array(data, dtype=object).ravel()
     except ValueError:
         raise ProtocolError(f"gave {name!r} as lists of different lengths") from None
-    if datatype == "BYTES":
-        expect(
-            all(isinstance(cell, str) for cell in values),
-            f"gave {name!r} as BYTES with cells that are no texts",
-        )
-        return values
-    kind = np.dtype(DATATYPES[datatype])
-    right = values.dtype.kind in {"f": "iuf", "b": "b"}.get(kind.kind, "iu")
-    expect(right or not values.size, f"gave {name!r} as {datatype} with cells that are something else")
+    kinds, kind = set(map(type, values)), np.dtype(DATATYPES[datatype].replace("text", "O"))
+    expect(list not in kinds, f"gave {name!r} as lists of different lengths")
+    fits, plain = _IN_JSON[kind.kind]
+    expect(kinds <= fits, f"gave {name!r} as {datatype} with cells that are something else")
+    values = values.astype(plain)
     with np.errstate(over="ignore", invalid="ignore"):
         found = values.astype(kind)
     outside = values[found != values] if kind.kind in "iu" else []

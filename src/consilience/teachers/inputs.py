@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._optional import require
+from consilience._words import size_text
 from consilience.exceptions import TeacherError, shown
 from consilience.rows.tables import PURPOSE, Kind, as_values, column_names, column_values, in_order, is_table
 from consilience.teachers.outputs import ensure, in_the_name_of, summary
 
+_MOST_ROWS, _MOST_BYTES = 2**16, 2**30  # of a batch that is filled up
 KINDS = {*get_args(Kind), "unused"}
 
 
@@ -89,14 +91,19 @@ def feed(inputs: Sequence[Input], columns: Columns, X: Any, name: str) -> dict[s
     return fed
 
 
-def fixed_batch(inputs: Sequence[Input]) -> int | None:
+def fixed_batch(inputs: Sequence[Input], name: str) -> int | None:
     """Return the number of rows that a model takes at a time, if its inputs say so."""
     sizes = {item.shape[0] or 0 for item in inputs if item.shape}
-    return max(sizes) or None if len(sizes) == 1 else None
+    fixed = max(sizes) if len(sizes) == 1 else 0
+    # a stranger says so, and we fill the batch up
+    ensure(fixed <= _MOST_ROWS, name, f"takes {fixed} rows at a time; expected at most {_MOST_ROWS}.")
+    return fixed or None
 
 
-def pad(values: NDArray[Any], rows: int) -> NDArray[Any]:
+def pad(values: NDArray[Any], rows: int, name: str) -> NDArray[Any]:
     """Repeat the last row until there are this many."""
+    fits = (rows - len(values)) * values[-1:].nbytes <= _MOST_BYTES
+    ensure(fits, name, f"takes more rows at a time than fit in {size_text(_MOST_BYTES)}: {rows} of X.")
     return np.concatenate([values, np.repeat(values[-1:], rows - len(values), axis=0)])
 
 

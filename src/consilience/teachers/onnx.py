@@ -124,7 +124,7 @@ class Onnx(Adapter):
     def _run(self, X: Any, rows: int, features: bool) -> tuple[Any, Any]:
         """Run the model over all rows, once, and fetch a tensor on the way."""
         tensor = self._seen.tensor if features and self._seen is not None else None
-        X, fixed = self.columns.in_order(X, self.name), fixed_batch(self.inputs)
+        X, fixed = self.columns.in_order(X, self.name), fixed_batch(self.inputs, self.name)
         size = fixed or self._batch_size
         wants = ", ".join(f"{item.name} {item.dtype} {item.shape}" for item in self.inputs)
         last = self.class_weights is not None or None
@@ -135,7 +135,7 @@ class Onnx(Adapter):
                 part = take_rows(X, slice(start, start + size))
             fed = feed(self.inputs, self.columns, part, self.name)
             if fixed:
-                fed = {name: pad(values, fixed) for name, values in fed.items()}
+                fed = {name: pad(values, fixed, self.name) for name, values in fed.items()}
             # a graph's input cannot be fetched, and need not be
             fetched = [self._found.output, *({tensor} - {None, *fed})]
             with foreign(self.name, f"failed on {describe(part)}; it takes {wants}"):

@@ -13,13 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import require
 from consilience._validation import n_rows
+from consilience._version import __version__
 from consilience._words import shorten
 from consilience.exceptions import ConsilienceWarning, warn
 from consilience.files.arrays import NpyFile, open_npy, open_npz
-from consilience.files.card import Card
-from consilience.files.made import data_hash, rows_sha256
-from consilience.labels import read_labels
+from consilience.files.card import Card, carded
+from consilience.files.disk import replacing
+from consilience.files.made import KEY, data_hash, date_now
+from consilience.labels import LabelSpace, read_labels
 from consilience.options import number, option, takes
+from consilience.rows import as_rows
+from consilience.rows.tables import rows_sha256
+from consilience.run import Run
 from consilience.teachers.base import (
     Adapter,
     Teacher,
@@ -326,3 +331,50 @@ def _read_parquet(path: Path, name: str, output: Output) -> dict[str, Any]:
         )
         scores = np.column_stack([table.column(one).to_numpy().astype(np.float64) for one in names])
     return {"auto": scores, "classes": names}
+
+
+class WrittenScores(NamedTuple):
+    """What was written: rows, those about which the teacher says nothing, and the rows' checksum if known."""
+
+    n_rows: int
+    n_abstentions: int
+    rows_sha256: str | None
+
+
+def write_scores(path: Path, teacher: Teacher, X: Any, run: Run) -> WrittenScores:
+    """Write a teacher's logits for the rows of X, and a card that says for which rows they are.
+
+    ``as_teacher(path)`` then says about X what the teacher says.
+
+    Parameters
+    ----------
+    path : Path
+        .npz (`logits` and `classes`), .npy or .parquet (a column per class); the card has the classes.
+    teacher : Teacher
+    X : array, sparse matrix, data frame, list or Rows
+        n rows. Those that do not lie in memory have no checksum.
+    run : Run
+    """
+    from consilience.scoring.blocks import score  # which imports teachers
+
+    rows = as_rows(X)
+    logits, digest = score([teacher], LabelSpace([teacher.classes]), rows, run), rows_sha256(rows.given)
+    about = {"data": {"rows": len(rows), "sha256": digest}, "teachers": [{"name": teacher.name}]}
+    card = Card(
+        path.stem,
+        tuple(teacher.classes.tolist()),
+        "logits",
+        description=f"What {teacher.name!r} says about {len(rows)} rows.",
+        details={KEY: {"version": __version__, "date": date_now(), **about}},
+    )
+    with carded(path, card), replacing(path) as file:
+        if path.suffix.lower() == ".npy":
+            np.save(file, logits, allow_pickle=False)
+        elif path.suffix.lower() == ".npz":
+            np.savez_compressed(file, logits=logits, classes=teacher.classes)
+        else:
+            arrow = require("pyarrow", extra="tables", purpose="Writing parquet")
+            parquet = require("pyarrow.parquet", extra="tables", purpose="Writing parquet")
+            names = [str(name) for name in teacher.classes.tolist()]
+            parquet.write_table(arrow.table([*logits.T], names=names), file)
+    return WrittenScores(len(rows), int(np.isnan(logits[:, 0]).sum()), digest)

@@ -233,12 +233,12 @@ class Remote(Adapter):
         return parse_names(own) if isinstance(own, str) else own if isinstance(own, list) and own else None
 
     def _run(self, X: Any, rows: int, features: bool) -> tuple[Any, Any]:
-        feed, fixed, total = self._feed(X), fixed_batch(self.inputs), rows
+        feed, fixed, total = self._feed(X), fixed_batch(self.inputs, self.name), rows
         share = max(FEWEST_ROWS, -(-rows // self._asked.in_flight))
         size = fixed or min(self._asked.batch_size, share)
         if fixed:
             total = -(-rows // fixed) * fixed
-            feed = [(name, kind, pad(values, total)) for name, kind, values in feed]
+            feed = [(name, kind, pad(values, total, self.name)) for name, kind, values in feed]
         starts = range(0, total, size)
         with self._told():
             answers, about = self._channel.ask(

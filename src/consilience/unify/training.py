@@ -1,9 +1,8 @@
-"""How a `Unifier` trains its student: by passes over the rows and what it is to learn of them."""
+"""What a `Unifier` can train its student on besides soft labels: its own labels, and the loss of a method."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from consilience.methods import MFLF, Auto, Method
 from consilience.rows import new_array
 from consilience.rows.targets import TargetRows
 from consilience.run import Run
-from consilience.students.classifier import AsSeen, balanced
+from consilience.students.classifier import AsSeen
 
 if TYPE_CHECKING:
     from consilience.unify.unifier import Estimate
@@ -30,31 +29,6 @@ LABEL_LOGIT = 14.0
 LAM = 10.0
 # Rows from which the prices of the classes are found.
 SAMPLE_ROWS = 2**14
-
-
-def train(
-    found: Estimate, student: Any, as_seen: AsSeen, balance: Any, run: Run
-) -> tuple[Floats | None, NDArray[Any] | None]:
-    """Fit the student; return the balancing weights, and its fair pseudo-labels."""
-    if student.train == "backprop":
-        train_backprop(found, student, as_seen, run)
-        return None, None
-    Q, rows, covered = np.asanyarray(found.soft_labels), found.rows, found.covered
-    mean = np.asarray(np.mean(Q, axis=0, dtype=np.float64, where=covered[:, None]))
-    class_weights, weights = balanced(mean, not found.space.identical if balance == "auto" else balance)
-    key = "" if run.cache is None else blake2b(np.ascontiguousarray(Q).data, digest_size=16).hexdigest()
-
-    def learn(key: str, class_weights: Floats, labels: NDArray[Any], row_weights: Any = None) -> None:
-        targets = TargetRows(rows, labels, row_weights, covered, as_seen)
-        student.learn(targets, class_weights, temperature=found.method.temperature, run=run, key=key)
-
-    learn(key, weights, Q)
-    if not student.self_label:
-        return class_weights, None
-    share = mean * weights / (mean * weights).sum()  # an equal one, with balancing
-    fair, labels, row_weights = own_labels(found, student, as_seen, weights, share, run)
-    learn(key and f"{key}-own", np.ones(len(mean)), labels, row_weights)
-    return class_weights, fair
 
 
 def own_labels(

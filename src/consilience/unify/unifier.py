@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,14 @@ from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import LabelSpace, check_packed_logits
 from consilience.methods import Method
 from consilience.rows import Rows, as_rows, new_array
+from consilience.rows.targets import TargetRows
 from consilience.run import Run, resolve_run
-from consilience.scoring import engine_options, score, with_open_cache
+from consilience.scoring import score, with_open_cache
 from consilience.soft_labels.agreement import agreement_temperatures, divide_by_temperatures
 from consilience.soft_labels.estimate import fill_soft_labels, rows_to_compare
 from consilience.soft_labels.neighbours import N_NEIGHBORS, average_over_neighbours
 from consilience.soft_labels.solvers import spread_out
-from consilience.students.classifier import Origin, StudentClassifier, timed
+from consilience.students.classifier import AsSeen, Origin, StudentClassifier, balanced, timed
 from consilience.students.loaded import load
 from consilience.students.logistic import Logistic
 from consilience.students.make import as_student, make_student
@@ -32,7 +34,7 @@ from consilience.students.student import Mlp
 from consilience.teachers import Teacher
 from consilience.teachers.given import open_teachers
 from consilience.unify.options import UnifierOptions
-from consilience.unify.training import method_with_loss, train
+from consilience.unify.training import method_with_loss, own_labels, train_backprop
 
 # Rows that show the names of columns, and from which an encoder of mixed columns learns: at most so many, and
 # about so many bytes, since images are large and a few show of what kind they are.
@@ -193,7 +195,7 @@ class Unifier(UnifierOptions, StudentClassifier):
         self.neighbor_weight_ = found.neighbor_weight
         self.class_weights_, self.pseudo_labels_ = class_weights, pseudo_labels
         self.reference_ = found.logits(spread_out(np.arange(len(rows)), REFERENCE_ROWS))
-        self._keep_student(student, some, as_seen, n_rows=None if few >= len(rows) else len(rows))
+        self._keep_student(student, some, as_seen, None if few >= len(rows) else len(rows))
         return self
 
     def label_space(self) -> LabelSpace:
@@ -234,9 +236,7 @@ class Unifier(UnifierOptions, StudentClassifier):
     def _start(self) -> Run:
         """Check all options, and return how the work is run."""
         self.check_options()
-        run = resolve_run(self.run)
-        engine_options(run)
-        return with_open_cache(run)
+        return with_open_cache(resolve_run(self.run))
 
     def _make_student(self, X: Any, run: Run) -> Any:
         """Return the unfitted student for rows like X; see `make_student`."""
@@ -384,6 +384,31 @@ def make_soft_labels(found: Estimate, n_neighbors: int | None, run: Run) -> None
                 progress=run.report,
             )
             _pin(Q, found.labels)
+
+
+def train(
+    found: Estimate, student: Any, as_seen: AsSeen, balance: Any, run: Run
+) -> tuple[Floats | None, NDArray[Any] | None]:
+    """Fit the student; return the balancing weights, and its fair pseudo-labels."""
+    if student.train == "backprop":
+        train_backprop(found, student, as_seen, run)
+        return None, None
+    Q, rows, covered = np.asanyarray(found.soft_labels), found.rows, found.covered
+    mean = np.asarray(np.mean(Q, axis=0, dtype=np.float64, where=covered[:, None]))
+    class_weights, weights = balanced(mean, not found.space.identical if balance == "auto" else balance)
+    key = "" if run.cache is None else blake2b(np.ascontiguousarray(Q).data, digest_size=16).hexdigest()
+
+    def learn(key: str, class_weights: Floats, labels: NDArray[Any], row_weights: Any = None) -> None:
+        targets = TargetRows(rows, labels, row_weights, covered, as_seen)
+        student.learn(targets, class_weights, temperature=found.method.temperature, run=run, key=key)
+
+    learn(key, weights, Q)
+    if not student.self_label:
+        return class_weights, None
+    share = mean * weights / (mean * weights).sum()  # an equal one, with balancing
+    fair, labels, row_weights = own_labels(found, student, as_seen, weights, share, run)
+    learn(key and f"{key}-own", np.ones(len(mean)), labels, row_weights)
+    return class_weights, fair
 
 
 def _pin(Q: NDArray[Any], labels: NDArray[np.intp]) -> None:

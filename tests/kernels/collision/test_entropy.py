@@ -13,8 +13,10 @@ from consilience.kernels.collision.entropy import (
     collision_from_logits,
     estimate_noise,
     gce_from_logits,
+    lower_bound,
     responsibilities,
     shannon_from_logits,
+    total_loss,
     weigh,
 )
 
@@ -167,3 +169,34 @@ def test_soft_labels_count_by_the_chance_to_agree() -> None:
     assert estimate_noise(*doubled).rate == pytest.approx(estimate_noise(logits, observed).rate, abs=0.01)
     uniform = np.full((500, 3), 1 / 3)
     assert estimate_noise(logits, uniform).loss == pytest.approx(np.log(3))
+
+
+rng = np.random.default_rng(0)
+SIGMA = rng.dirichlet(np.ones(4), size=6)
+LABELS = rng.dirichlet(np.ones(4), size=6)
+WEIGHT = np.array([3.0, 0.0, 1.0, 6.0])
+OFFSET = np.array([2.0, 1.0, 0.0, 0.0])
+
+
+def test_the_loss_is_eq_11_times_the_number_of_rows() -> None:
+    n_rows = 9
+    lam, u = WEIGHT.sum() / n_rows, WEIGHT / WEIGHT.sum()
+    ybar = (LABELS.sum(axis=0) + OFFSET) / n_rows
+    used = u > 0
+    divergence = (u[used] * np.log(u[used] / ybar[used])).sum()
+    collisions = -np.log((SIGMA * LABELS).sum(axis=1)).sum()
+    expected = collisions + n_rows * lam * divergence
+    assert total_loss(SIGMA, LABELS, WEIGHT, OFFSET) == pytest.approx(expected)
+
+
+def test_the_bound_is_lagrange_s_dual_at_its_best_scale() -> None:
+    pi, nu = rng.lognormal(size=6), rng.lognormal(size=4) * (WEIGHT > 0)
+    used, u = WEIGHT > 0, WEIGHT / WEIGHT.sum()
+
+    def dual(t: float) -> float:
+        gamma = (SIGMA * t * pi[:, None] + t * nu).max(axis=1)
+        fair = (WEIGHT[used] * (1 + np.log(t * nu[used] / WEIGHT[used]) + np.log(u[used] * 9))).sum()
+        return float((1 + np.log(t * pi)).sum() + fair - gamma.sum() - t * nu @ OFFSET)
+
+    best = max(dual(t) for t in np.geomspace(1e-3, 1e3, 20_001))
+    assert lower_bound(SIGMA, pi, nu, WEIGHT, OFFSET) == pytest.approx(best, abs=1e-5)

@@ -12,7 +12,7 @@ import pytest
 from scipy.special import softmax
 
 from consilience.kernels.collision import interior_point as module
-from consilience.kernels.collision.first_order import lower_bound, total_loss
+from consilience.kernels.collision.entropy import lower_bound, total_loss
 from consilience.kernels.collision.interior_point import interior_point
 
 SHARPNESS = {"classifier": 1.0, "nearly uniform": 0.005, "confident": 20.0}

@@ -9,6 +9,8 @@ The losses from logits have one signature, ``f(logits, target, q)``, and return 
 gradient by the row's logits. With t = p or t = sigma_k, the power q turns -ln t into (1 - t^q) / q. This is
 -ln t in the limit q -> 0. It is bounded by 1 / q, so rows that cannot be fitted count little.
 
+The loss of pseudo-labels, eq. (11), in total form, and a lower bound of it: letters as in `first_order`.
+
 Clustering losses that need no labels: mutual information (MI, IMSAT) and invariant information (IIC).
 
 Legend: S (n, K) predictions sigma; A (n, K) predictions of other views of the same rows, such as means over
@@ -205,6 +207,71 @@ def _power(logits, target, q):  # type: ignore[no-untyped-def]
                 own = y[k] * (np.exp(q * (z[k] - top - log_total)) if q > 0 else 1.0)
             g[k] = g[k] / total * mass - own
     return losses, gradient
+
+
+@part()
+def fairness(c: Floats, weight: Floats) -> float:
+    """Return N lam KL(u || c / N), which is sum_k w_k log(u_k N / c_k)."""
+    scale = c.sum() / weight.sum()
+    total = 0.0
+    for k in range(len(c)):
+        if weight[k] > 0.0:
+            total += weight[k] * np.log(weight[k] * scale / c[k])
+    return total
+
+
+@part()
+def collisions(sigma: Floats, Y: Floats) -> Floats:
+    """Return p_i = sigma_i . y_i, the probability of a collision in each row (M,)."""
+    p = np.empty(len(Y))
+    for i in range(len(Y)):
+        total = 0.0
+        for k in range(Y.shape[1]):
+            total += sigma[i, k] * Y[i, k]
+        p[i] = total
+    return p
+
+
+@kernel()
+def total_loss(sigma: Floats, Y: Floats, weight: Floats, offset: Floats) -> float:
+    """Return N F(Y) of the free rows, eq. (11) times N."""
+    return float(fairness(offset + Y.sum(axis=0), weight) - np.log(collisions(sigma, Y)).sum())
+
+
+@kernel()
+def lower_bound(sigma: Floats, pi: Floats, nu: Floats, weight: Floats, offset: Floats) -> float:
+    """Return a lower bound of N F(Y), from any positive multipliers.
+
+    The Lagrange dual of eq. (11), with gamma_i = max_k (sigma_ik pi_i + nu_k) the least that is feasible, is
+
+        sum_i (1 + log pi_i) + sum_k w_k (1 + log(nu_k / w_k)) - sum_i gamma_i - nu . offset + constant.
+
+    Along t (pi, nu) it is concave. The bound returned is that of the best t,
+    (M + sum(w)) / (sum(gamma) + nu . offset).
+
+    Parameters
+    ----------
+    sigma : (M, K) array
+    pi : (M,) array, positive
+    nu : (K,) array, positive where `weight` is, zero elsewhere
+    weight, offset : (K,) arrays
+    """
+    n_classes = len(weight)
+    constant = np.log((len(sigma) + offset.sum()) / weight.sum())
+    total = slack = degree = 0.0
+    for k in range(n_classes):
+        if weight[k] > 0.0:
+            total += weight[k] * (np.log(nu[k]) + constant)
+            degree += weight[k]
+            slack += nu[k] * offset[k]
+    for i in range(len(sigma)):
+        gamma = 0.0
+        for k in range(n_classes):
+            gamma = max(gamma, sigma[i, k] * pi[i] + nu[k])
+        slack += gamma
+        total += np.log(pi[i])
+    degree += len(sigma)
+    return float(total + degree * np.log(degree / slack))
 
 
 def mutual_information(S: Floats, prior: Floats, lam: float) -> tuple[float, Floats]:

@@ -22,13 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.arrays import Floats
+from consilience.kernels.collision.entropy import lower_bound, total_loss
 from consilience.kernels.collision.first_order import (
     expectation_maximisation,
     fairness_loss,
     loss_and_gap,
-    lower_bound,
     projected_gradient,
-    total_loss,
 )
 from consilience.kernels.collision.interior_point import interior_point
 from consilience.kernels.compiled import kernel

@@ -1,4 +1,4 @@
-"""Pseudo-labels by first-order methods: the objective with its lower bound, the paper's EM, and its baseline.
+"""Pseudo-labels by first-order methods: the paper's EM, and its baseline.
 
 A problem has N rows. M of them are free, the others have pinned labels. The free rows have predictions sigma
 (M, K) and labels Y (M, K). The objective is in total form, which is N times the mean form of eq. (11),
@@ -36,6 +36,7 @@ from __future__ import annotations
 import numpy as np
 
 from consilience.kernels.arrays import Floats
+from consilience.kernels.collision.entropy import collisions, fairness, lower_bound
 from consilience.kernels.compiled import kernel, part
 
 # Labels of classes with a weight never fall below this: at zero a class would be lost (Property 1).
@@ -46,71 +47,6 @@ _NEWTON_STEPS = 60
 _ROUNDING = 1e-15
 # Smaller collision probabilities and column sums are raised to this: the gradient has a pole at zero.
 _LEAST = 1e-100
-
-
-@part()
-def fairness(c: Floats, weight: Floats) -> float:
-    """Return N lam KL(u || c / N), which is sum_k w_k log(u_k N / c_k)."""
-    scale = c.sum() / weight.sum()
-    total = 0.0
-    for k in range(len(c)):
-        if weight[k] > 0.0:
-            total += weight[k] * np.log(weight[k] * scale / c[k])
-    return total
-
-
-@part()
-def collisions(sigma: Floats, Y: Floats) -> Floats:
-    """Return p_i = sigma_i . y_i, the probability of a collision in each row (M,)."""
-    p = np.empty(len(Y))
-    for i in range(len(Y)):
-        total = 0.0
-        for k in range(Y.shape[1]):
-            total += sigma[i, k] * Y[i, k]
-        p[i] = total
-    return p
-
-
-@kernel()
-def total_loss(sigma: Floats, Y: Floats, weight: Floats, offset: Floats) -> float:
-    """Return N F(Y) of the free rows, eq. (11) times N."""
-    return float(fairness(offset + Y.sum(axis=0), weight) - np.log(collisions(sigma, Y)).sum())
-
-
-@kernel()
-def lower_bound(sigma: Floats, pi: Floats, nu: Floats, weight: Floats, offset: Floats) -> float:
-    """Return a lower bound of N F(Y), from any positive multipliers.
-
-    The Lagrange dual of eq. (11), with gamma_i = max_k (sigma_ik pi_i + nu_k) the least that is feasible, is
-
-        sum_i (1 + log pi_i) + sum_k w_k (1 + log(nu_k / w_k)) - sum_i gamma_i - nu . offset + constant.
-
-    Along t (pi, nu) it is concave. The bound returned is that of the best t,
-    (M + sum(w)) / (sum(gamma) + nu . offset).
-
-    Parameters
-    ----------
-    sigma : (M, K) array
-    pi : (M,) array, positive
-    nu : (K,) array, positive where `weight` is, zero elsewhere
-    weight, offset : (K,) arrays
-    """
-    n_classes = len(weight)
-    constant = np.log((len(sigma) + offset.sum()) / weight.sum())
-    total = slack = degree = 0.0
-    for k in range(n_classes):
-        if weight[k] > 0.0:
-            total += weight[k] * (np.log(nu[k]) + constant)
-            degree += weight[k]
-            slack += nu[k] * offset[k]
-    for i in range(len(sigma)):
-        gamma = 0.0
-        for k in range(n_classes):
-            gamma = max(gamma, sigma[i, k] * pi[i] + nu[k])
-        slack += gamma
-        total += np.log(pi[i])
-    degree += len(sigma)
-    return float(total + degree * np.log(degree / slack))
 
 
 @part()

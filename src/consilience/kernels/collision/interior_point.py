@@ -45,7 +45,7 @@ from scipy.linalg import pinvh
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from consilience.kernels.arrays import Floats
-from consilience.kernels.collision.first_order import fairness
+from consilience.kernels.collision.entropy import fairness
 from consilience.kernels.compiled import kernel, kernel_threads, one_thread, part
 
 # Lengths of a step, tried in this order.

@@ -1,4 +1,4 @@
-"""Class centres and the distances between them (SCTD, Sec. 4.1.2)."""
+"""Class centres, the costs that are the distances between them (SCTD, Sec. 4.1.2), and their scale."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from scipy.spatial.distance import cdist
 from consilience.kernels.arrays import Floats, Ints
 
 _CHUNK = 1 << 16
+SPREADS = 0.5  # epsilon="auto", in standard deviations of the cost
+PAPER_EPSILON = 0.1
+_CONSTANT = 1e-9  # a cost counts as constant if it varies by less than this share of its size
 
 
 def class_sums(values: NDArray[Any], codes: Ints, n_classes: int) -> tuple[Floats, Floats]:
@@ -108,3 +111,17 @@ def nearest_other_mean(embeddings: Floats, codes: Ints, n_classes: int, normaliz
     unknown = np.isnan(scores)
     nearest = np.where(unknown, -np.inf, scores).argmax(axis=1)
     return np.asarray(np.where(unknown.all(axis=1), -1, nearest))
+
+
+def automatic_epsilon(cost: Floats) -> float:
+    """Return the epsilon that "auto" stands for: half the standard deviation of the cost.
+
+    The plan depends on the cost only through M / epsilon, up to constants along rows or columns. An epsilon
+    in units of the spread therefore gives equally sharp plans at every scale of M. If the cost is constant,
+    every epsilon gives the same plan, p_T p_S^T. We then return the paper's 0.1, or more if 0.1 is below the
+    rounding of the cost.
+    """
+    scale = float(np.abs(cost).max())
+    share = float(np.std(cost / scale)) if scale > 0 else 0.0  # the squares of large costs would overflow
+    epsilon = SPREADS * share * scale
+    return epsilon if share > _CONSTANT and epsilon > 0 else max(PAPER_EPSILON, _CONSTANT * scale)

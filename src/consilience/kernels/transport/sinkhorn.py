@@ -47,9 +47,6 @@ from consilience.kernels.transport.sinkhorn_log import (
 Array = NDArray[Any]
 
 REGULARISERS = ("entropy", "kl")
-SPREADS = 0.5  # epsilon="auto", in standard deviations of the cost
-PAPER_EPSILON = 0.1
-_CONSTANT = 1e-9  # a cost counts as constant if it varies by less than this share of its size
 
 # The largest range of M / epsilon. Intermediate scalings and products reach the square of its exponential,
 # times the number of classes; exp(88) and exp(709) still fit.
@@ -86,20 +83,6 @@ class Solution(NamedTuple):
         """Replace some rows."""
         for part, values in zip(self, solution, strict=True):
             cast(Any, part)[rows] = values
-
-
-def automatic_epsilon(cost: Floats) -> float:
-    """Return the epsilon that "auto" stands for: half the standard deviation of the cost.
-
-    The plan depends on the cost only through M / epsilon, up to constants along rows or columns. An epsilon
-    in units of the spread therefore gives equally sharp plans at every scale of M. If the cost is constant,
-    every epsilon gives the same plan, p_T p_S^T. We then return the paper's 0.1, or more if 0.1 is below the
-    rounding of the cost.
-    """
-    scale = float(np.abs(cost).max())
-    share = float(np.std(cost / scale)) if scale > 0 else 0.0  # the squares of large costs would overflow
-    epsilon = SPREADS * share * scale
-    return epsilon if share > _CONSTANT and epsilon > 0 else max(PAPER_EPSILON, _CONSTANT * scale)
 
 
 def solve(

@@ -14,8 +14,8 @@ from tests.scoring.ask import observe
 
 from consilience import InvalidInputError, TeacherError, as_teacher
 from consilience._validation import take_rows
-from consilience.scoring import batches, blocks
-from consilience.scoring.batches import BATCH_SECONDS, Pace
+from consilience.scoring import blocks
+from consilience.scoring.blocks import BATCH_SECONDS, Pace
 from consilience.scoring.store import ScoreStore
 from consilience.students.ngrams import Ngrams
 from consilience.teachers import Function, join_classes, rename_classes
@@ -91,7 +91,7 @@ def test_a_run_that_is_killed_goes_on_after_seconds_of_lost_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, texts = SimpleNamespace(now=0.0), [f"text {i}" for i in range(2000)]
-    monkeypatch.setattr(batches, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(blocks, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     asked: list[str] = []
 
     def slow(rows: list[str]) -> list[Any]:
@@ -127,7 +127,7 @@ def test_a_run_that_is_killed_goes_on_after_seconds_of_lost_work(
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A function that no other process can import; it says which process it is in."""
-    monkeypatch.setattr(batches, "PARALLEL_SECONDS", 0.0)
+    monkeypatch.setattr(blocks, "PARALLEL_SECONDS", 0.0)
 
     def answer(texts: list[str]) -> Any:
         if "bad" in texts:
@@ -182,6 +182,6 @@ def test_what_goes_wrong_in_a_process_is_worded_here(answer: Any) -> None:
 
 
 def test_few_rows_start_no_process(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "PARALLEL_SECONDS", 10.0)
+    monkeypatch.setattr(blocks, "PARALLEL_SECONDS", 10.0)
     seen = observe(Function(answer, CLASSES, output="logits", n_jobs=2), TEXTS, batch_size=4)
     assert (seen.logits[:, 1] == os.getpid()).all()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from consilience import as_teacher
+from consilience.distil.distiller import Follower, Targets
 from consilience.distil.losses import LOSSES, Sinkhorn
-from consilience.distil.targets import Follower, Targets
 from consilience.distil.teacher_signal import Task, make_signal
 from consilience.run import Run
 from consilience.scoring.blocks import observe
