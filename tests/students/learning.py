@@ -1,7 +1,5 @@
 """Students learn from arrays, for tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Torch students that learn from rows read block by block."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

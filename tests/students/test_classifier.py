@@ -1,7 +1,5 @@
 """SoftLabelClassifier: any student on the user's own soft labels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What `save` wrote comes back as a scikit-learn classifier."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

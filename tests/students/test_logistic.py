@@ -1,7 +1,5 @@
 """The logistic student finds the minimum that weighted copies of the rows would give."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """VGG4: the layers of Table 8."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """Network.to_onnx: the exported module against the module, in onnxruntime."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

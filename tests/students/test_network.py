@@ -1,7 +1,5 @@
 """Network: what it learns, what it does not change, and its errors."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The classifier of texts: what it learns, what it refuses, and what a saved one says."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

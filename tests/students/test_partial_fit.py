@@ -1,7 +1,5 @@
 """scikit-learn classifiers with partial_fit that learn from rows read block by block."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Training by Ray Train: the result of one process, whatever happens to workers."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

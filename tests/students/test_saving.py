@@ -1,7 +1,5 @@
 """What a saved classifier says about its student and its teachers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

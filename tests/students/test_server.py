@@ -1,7 +1,5 @@
 """A saved model behind the small server is a teacher again; bad requests get a sentence."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json

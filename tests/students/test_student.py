@@ -1,7 +1,5 @@
 """Students that wrap a classifier: expansion, its threshold, students without sample weights, seeds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -81,7 +79,7 @@ def test_iterations_are_the_estimators_own() -> None:
 class Positive(ClassifierMixin, BaseEstimator):
     """Remembers what it was given."""
 
-    def fit(self, X: Any, y: Any) -> Positive:
+    def fit(self, X: Any, y: Any) -> Any:
         self.classes_, self.counts_ = np.unique(y, return_counts=True)
         return self
 
@@ -138,7 +136,7 @@ def test_a_worse_refit_is_not_kept() -> None:
     fits: list[int] = []
 
     class Tired(LogisticRegression):
-        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Tired:
+        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
             fits.append(len(y))
             self.number_ = len(fits)
             super().fit(X, y, sample_weight)

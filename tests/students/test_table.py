@@ -1,7 +1,5 @@
 """Tables of mixed columns: what students learn from them, and what is said about it."""
 
-from __future__ import annotations
-
 import datetime
 from decimal import Decimal
 from pathlib import Path

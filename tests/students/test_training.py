@@ -1,7 +1,5 @@
 """How a network trains: precision, callbacks, outputs with logits, texts, checkpoints, threads."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Forests and boosted trees learn soft labels as weighted copies of the rows would teach them."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """ONNX files and a server for the tests of teachers."""
 
-from __future__ import annotations
-
 import shutil
 import warnings
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Small model folders that tests make with the real libraries, with random weights."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

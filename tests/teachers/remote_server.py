@@ -1,7 +1,5 @@
 """A server of the Open Inference Protocol for tests, which misbehaves when it is told to."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Images as rows: each teacher prepares them itself, wherever it runs and wherever they lie."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Other names for a teacher's classes, several of them as one, and one as several."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Model folders: what one is told to be, how it is loaded, and wherever teachers go."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shutil

@@ -1,7 +1,5 @@
 """The files of a model folder, checked as data. Nothing here needs transformers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Functions that answer each row with pairs (class, score), or with costs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,5 @@
 """How teachers are given: a list, a dict, a Ranking or one; and what is none of these."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +31,7 @@ def test_a_list_keeps_its_teachers() -> None:
     pair = [teacher("one"), teacher("two")]
     for given in (pair, tuple(pair)):
         opened = open_teachers(given)
-        assert opened.names == ["one", "two"]
-        assert all(found is own for found, own in zip(opened.teachers, pair, strict=True))
-        assert opened.scores is None
+        assert (opened.names, opened.teachers, opened.scores) == (["one", "two"], pair, None)
 
 
 def test_a_dict_names_them() -> None:
@@ -45,19 +40,16 @@ def test_a_dict_names_them() -> None:
 
 
 def test_one_teacher_is_a_list_of_one() -> None:
-    one = teacher("one")
+    one, path = teacher("one"), Path("model.onnx")
     assert open_teachers(one).teachers == [one]
-    path = Path("model.onnx")
     assert given_teachers(path).sources == [path]
-    labels = np.array(["a", "b"])
-    assert open_teachers(labels).teachers[0].classes.tolist() == ["a", "b"]
+    assert open_teachers(np.array(["a", "b"])).teachers[0].classes.tolist() == ["a", "b"]
 
 
 def test_a_ranking_gives_those_with_a_score_best_first() -> None:
     given = ranking(ranked("best", -0.5), ranked("worse", -0.9), ranked("failed", -np.inf, "it broke"))
     opened = open_teachers(given)
-    assert opened.names == ["best", "worse"]
-    assert opened.scores == [-0.5, -0.9]
+    assert (opened.names, opened.scores) == (["best", "worse"], [-0.5, -0.9])
     assert opened.teachers[0] is given.best
 
 
@@ -90,10 +82,7 @@ def test_names_that_several_share_are_numbered() -> None:
 
 
 def test_an_iterator_is_not_used_up_by_being_refused() -> None:
-    def lazily() -> Iterator[Teacher]:
-        yield teacher("one")
-
-    given = lazily()
+    given = (teacher(name) for name in ["one"])
     with pytest.raises(InvalidInputError, match="teachers is a generator"):
         given_teachers(given)
     assert next(given).name == "one"

@@ -1,7 +1,5 @@
 """Embeddings, class weights and fingerprints of ONNX files."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
+from consilience import Unifier
 from consilience.exceptions import TeacherError, UnsafeFileError
 from consilience.files.card import Card, card_path, write_card
 from consilience.teachers import Onnx, as_teacher
@@ -30,18 +30,15 @@ def features() -> np.ndarray:
     return np.maximum(X @ HIDDEN, 0)
 
 
-def model(
-    head: list[Any], constants: dict[str, np.ndarray], outputs: dict[str, list[Any]] | None = None
-) -> Any:
+def model(head: list[Any], constants: dict[str, np.ndarray], n_classes: int = 3) -> Any:
     """Make x -> relu(x HIDDEN) = h -> `head`, which must make `out`."""
     first = [helper.make_node("MatMul", ["x", "H"], ["z"]), helper.make_node("Relu", ["z"], ["h"])]
     weights = {"H": HIDDEN, **constants}
-    shapes = outputs or {"out": [None, 3]}
     graph = helper.make_graph(
         [*first, *head],
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 2])],
-        [helper.make_tensor_value_info(key, TensorProto.FLOAT, shape) for key, shape in shapes.items()],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, [None, n_classes])],
         [numpy_helper.from_array(value, key) for key, value in weights.items()],
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
@@ -154,7 +151,7 @@ def test_one_probability_that_is_made_two(save: Callable[[Any], Path]) -> None:
             node("Sub", "one p", "q"),
             node("Concat", order, "out", axis=1),
         ]
-        made = model(head, {"W": LAST[:, :1].copy(), "one": np.ones((), np.float32)}, {"out": [None, 2]})
+        made = model(head, {"W": LAST[:, :1].copy(), "one": np.ones((), np.float32)}, 2)
         teacher = as_teacher(save(made), ["no", "yes"])
         seen = teacher.observe(X)
         margins = seen.embeddings @ teacher.class_weights.T
@@ -162,14 +159,20 @@ def test_one_probability_that_is_made_two(save: Callable[[Any], Path]) -> None:
         np.testing.assert_allclose(teacher.class_weights[1], sign * LAST[:, 0] / 2, atol=1e-6)
 
 
+def large(folder: Path) -> Path:
+    """Save a model whose weights lie in big.bin."""
+    folder.mkdir()
+    options = {"save_as_external_data": True, "location": "big.bin", "size_threshold": 0}
+    onnx.save(matmul_add(), folder / "big.onnx", **options)
+    return folder / "big.onnx"
+
+
 def test_external_data_next_to_the_model_and_nowhere_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (tmp_path / "models").mkdir()
-    path = tmp_path / "models" / "big.onnx"
-    onnx.save(matmul_add(), path, save_as_external_data=True, location="big.bin", size_threshold=0)
+    path = large(tmp_path / "models")
     monkeypatch.chdir(elsewhere)  # where bytes without a folder would look
     teacher = as_teacher(path, CLASSES)
     np.testing.assert_allclose(teacher.class_weights, LAST.T, atol=1e-6)
@@ -188,14 +191,12 @@ def test_external_data_next_to_the_model_and_nowhere_else(
 
 
 def test_a_fingerprint_is_of_the_file_and_of_what_it_reads(tmp_path: Path) -> None:
-    path = tmp_path / "big.onnx"
-    onnx.save(matmul_add(), path, save_as_external_data=True, location="big.bin", size_threshold=0)
+    path = large(tmp_path / "models")
     first = as_teacher(path, CLASSES).fingerprint
     assert first == as_teacher(path, ["x", "y", "z"], "other").fingerprint
     assert first != as_teacher(path, CLASSES, embed="z").fingerprint
-    data = bytearray((tmp_path / "big.bin").read_bytes())
-    data[0] ^= 1
-    (tmp_path / "big.bin").write_bytes(data)
+    data = path.with_name("big.bin").read_bytes()
+    path.with_name("big.bin").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     assert first != as_teacher(path, CLASSES).fingerprint
 
 
@@ -210,12 +211,7 @@ def test_a_file_exchanged_under_an_open_session_has_no_fingerprint(save: Callabl
 
 
 def test_what_a_unifier_saves_has_an_embedding(tmp_path: Path) -> None:
-    from sklearn.linear_model import LogisticRegression
-
-    from consilience import Unifier
-
-    rows = np.repeat(np.eye(4, dtype=np.float32), 10, axis=0)
-    labels = np.repeat(np.arange(4), 10)
+    rows, labels = np.repeat(np.eye(4, dtype=np.float32), 10, axis=0), np.repeat(np.arange(4), 10)
     sources = [LogisticRegression().fit(rows[labels != k], labels[labels != k]) for k in (0, 3)]
     for student, width in (("logistic", 4), ("mlp", 256)):
         unified = Unifier(sources, student, random_state=0).fit(rows)
@@ -225,8 +221,6 @@ def test_what_a_unifier_saves_has_an_embedding(tmp_path: Path) -> None:
 
 
 def test_a_binary_linear_classifier_has_half_of_its_two_rows_of_weights(convert: Callable[..., Path]) -> None:
-    from sklearn.linear_model import LogisticRegression
-
     fitted = LogisticRegression().fit(X, np.arange(len(X)) % 2)
     teacher = as_teacher(convert(fitted, X[:1], options={"zipmap": False}))
     seen = teacher.observe(X)

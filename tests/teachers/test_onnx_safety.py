@@ -1,7 +1,5 @@
 """ONNX files from strangers: nothing outside their folder is read."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +42,19 @@ def external(tensor: Any, **facts: object) -> Any:
 def refused(path: Path, message: str) -> None:
     with pytest.raises(UnsafeFileError, match=message):
         as_teacher(path, CLASSES)
+
+
+@pytest.fixture
+def refer(linear: Make, save: Make, tmp_path: Path) -> Callable[..., Path]:
+    """Save a model whose first tensor lies in another file; next to it are 64 bytes of `data`."""
+    (tmp_path / "data").write_bytes(bytes(64))
+
+    def made(**facts: object) -> Path:
+        model = linear()
+        external(model.graph.initializer[0], **facts)
+        return save(model)
+
+    return made
 
 
 PLACES = (
@@ -100,25 +111,20 @@ def test_every_place_of_a_tensor_is_seen(linear: Make, save: Make) -> None:
         "*/_ORT_MEM_ADDR_/*",
     ],
 )
-def test_only_plain_names_are_locations(location: str, linear: Make, save: Make, tmp_path: Path) -> None:
-    (tmp_path / "data").write_bytes(bytes(64))
+def test_only_plain_names_are_locations(location: str, refer: Make, tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "data").write_bytes(bytes(64))
-    model = linear()
-    external(model.graph.initializer[0], location=location)
-    refused(save(model), "External data must be a file in the model's own folder, named without any path")
+    message = "External data must be a file in the model's own folder, named without any path"
+    refused(refer(location=location), message)
 
 
-def test_links_folders_and_pipes_are_refused(linear: Make, save: Make, tmp_path: Path) -> None:
-    (tmp_path / "real").write_bytes(bytes(64))
-    (tmp_path / "link").symlink_to(tmp_path / "real")
+def test_links_folders_and_pipes_are_refused(refer: Make, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "data")
     (tmp_path / "dir").mkdir()
     os.mkfifo(tmp_path / "pipe")
-    for location in ("link", "dir", "pipe", "none"):
-        model = linear()
-        external(model.graph.initializer[0], location=location)
-        problem = "cannot be read: No such file" if location == "none" else "is a link, a folder or a device"
-        refused(save(model), f"'{location}', which {problem}")
+    for location in ("link", "dir", "pipe"):
+        refused(refer(location=location), f"'{location}', which is a link, a folder or a device")
+    refused(refer(location="none"), "'none', which cannot be read: No such file")
 
 
 @pytest.mark.parametrize(
@@ -133,24 +139,15 @@ def test_links_folders_and_pipes_are_refused(linear: Make, save: Make, tmp_path:
         ({"length": "9" * 4000}, "has length '9999"),
     ],
 )
-def test_ranges_stay_inside_the_file(
-    facts: dict[str, object], message: str, linear: Make, save: Make, tmp_path: Path
-) -> None:
-    (tmp_path / "data").write_bytes(bytes(64))
-    model = linear()
-    external(model.graph.initializer[0], location="data", **facts)
-    refused(save(model), message)
+def test_ranges_stay_inside_the_file(facts: dict[str, object], message: str, refer: Make) -> None:
+    refused(refer(location="data", **facts), message)
 
 
-def test_the_last_byte_may_be_read(linear: Make, save: Make, tmp_path: Path) -> None:
-    (tmp_path / "data").write_bytes(bytes(64))
-    model = linear()
-    external(model.graph.initializer[0], location="data", offset=40, length=24)
-    assert as_teacher(save(model), CLASSES).name == "model"
+def test_the_last_byte_may_be_read(refer: Make) -> None:
+    assert as_teacher(refer(location="data", offset=40, length=24), CLASSES).name == "model"
 
 
-def test_a_key_given_twice_or_to_no_purpose(linear: Make, save: Make, tmp_path: Path) -> None:
-    (tmp_path / "data").write_bytes(bytes(64))
+def test_a_key_given_twice_or_to_no_purpose(linear: Make, save: Make) -> None:
     model = linear()
     tensor = external(model.graph.initializer[0], location="data")
     tensor.external_data.add(key="location", value="/etc/passwd")

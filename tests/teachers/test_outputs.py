@@ -1,7 +1,5 @@
 """Checking what models return."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

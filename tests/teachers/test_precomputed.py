@@ -1,7 +1,5 @@
 """Arrays and files of outputs."""
 
-from __future__ import annotations
-
 import os
 import re
 import zipfile

@@ -1,7 +1,5 @@
 """Teachers behind an address: how they are asked, and servers that lie."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

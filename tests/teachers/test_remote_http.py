@@ -1,7 +1,5 @@
 """Teachers behind an address: servers that fail, and secrets that stay secret."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import pickle

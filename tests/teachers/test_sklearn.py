@@ -1,7 +1,5 @@
 """Scikit-learn-style classifiers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -63,43 +61,53 @@ def test_one_vs_one_margins_of_two_classes_are_one_margin() -> None:
     np.testing.assert_allclose(as_teacher(model).predict_logits(X)[:, 1], model.decision_function(X))
 
 
-def test_logits_prefer_the_decision_function() -> None:
-    model = LogisticRegression().fit(X, labels(3))
-    logits = as_teacher(model, output="logits").predict_logits(X)
-    np.testing.assert_array_equal(logits, model.decision_function(X))
-    with pytest.raises(TeacherError, match="has no decision_function"):
-        as_teacher(RandomForestClassifier(2).fit(X, labels(2)), output="logits")
-    with pytest.raises(TeacherError, match="has no predict_proba"):
-        as_teacher(LinearSVC().fit(X, labels(2)), output="probabilities")
-
-
 def test_a_forest_with_zeros_gets_the_floor() -> None:
     model = DecisionTreeClassifier().fit(X, labels(3))
     logits = Sklearn(model, floor=1e-3).predict_logits(X)
     np.testing.assert_allclose(np.unique(logits), [np.log(1e-3), 0])
 
 
-def test_classes_rename_columns() -> None:
-    model = LogisticRegression().fit(X, labels(3))
-    teacher = as_teacher(model, ["a", "b", "c"])
-    assert teacher.classes.tolist() == ["a", "b", "c"]
-    with pytest.raises(TeacherError, match=r"has 3 classes \(0, 1, 2\) and classes= names 2"):
-        as_teacher(model, ["a", "b"])
-    with pytest.raises(TeacherError, match="in another order"):
-        as_teacher(model, [2, 1, 0])
+class Duck:
+    """A model without fit, which is taken at its word."""
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return np.full((len(X), 2), 0.5)
 
 
-def test_several_outputs_are_refused() -> None:
-    model = RandomForestClassifier(2).fit(X, np.column_stack([labels(2), labels(3)]))
-    with pytest.raises(TeacherError, match="predicts several outputs at once"):
-        as_teacher(model)
+class Deflated(LogisticRegression):
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return np.asarray(0.85 * super().predict_proba(X))
 
 
-def test_a_regressor_is_no_teacher() -> None:
-    with pytest.raises(TeacherError, match=r"without classes_|neither predict_proba"):
-        as_teacher(LinearRegression().fit(X, labels(2)))
-    with pytest.raises(TeacherError, match="neither predict_proba nor decision_function"):
-        as_teacher(LinearRegression().fit(X, labels(2)), [0, 1])
+SEVERAL = RandomForestClassifier(2).fit(X, np.column_stack([labels(2), labels(3)]))
+REGRESSOR = LinearRegression().fit(X, labels(2))
+THREE = LogisticRegression().fit(X, labels(3))
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "says"),
+    [
+        (SEVERAL, {}, "predicts several outputs at once"),
+        (REGRESSOR, {}, r"without classes_|neither predict_proba"),
+        (REGRESSOR, {"classes": [0, 1]}, "neither predict_proba nor decision_function"),
+        (Duck(), {}, "without classes_"),
+        (Deflated().fit(X, labels(3)), {}, r"sum to 0\.85 in row 0 \(40 such rows\)"),
+        (RandomForestClassifier(2).fit(X, labels(2)), {"output": "logits"}, "has no decision_function"),
+        (LinearSVC().fit(X, labels(2)), {"output": "probabilities"}, "has no predict_proba"),
+        (THREE, {"classes": ["a", "b"]}, r"has 3 classes \(0, 1, 2\) and classes= names 2"),
+        (THREE, {"classes": [2, 1, 0]}, "in another order"),
+    ],
+)
+def test_what_is_no_teacher(model: Any, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(TeacherError, match=says):
+        as_teacher(model, **options).predict_logits(X)
+
+
+def test_models_are_taken_at_their_word() -> None:
+    assert as_teacher(Duck(), ["a", "b"]).predict_logits(X).shape == (40, 2)
+    assert as_teacher(THREE, ["a", "b", "c"]).classes.tolist() == ["a", "b", "c"]
+    logits = as_teacher(THREE, output="logits").predict_logits(X)
+    np.testing.assert_array_equal(logits, THREE.decision_function(X))
 
 
 def test_a_wrong_number_of_features_keeps_its_cause() -> None:
@@ -109,16 +117,6 @@ def test_a_wrong_number_of_features_keeps_its_cause() -> None:
     ) as caught:
         teacher.predict_logits(X[:, :2])
     assert isinstance(caught.value.__cause__, ValueError)
-
-
-def test_a_model_without_fit_is_taken_at_its_word() -> None:
-    class Duck:
-        def predict_proba(self, X: np.ndarray) -> np.ndarray:
-            return np.full((len(X), 2), 0.5)
-
-    assert as_teacher(Duck(), ["a", "b"]).predict_logits(X).shape == (40, 2)
-    with pytest.raises(TeacherError, match="without classes_"):
-        as_teacher(Duck())
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -133,12 +131,3 @@ def test_sums_that_single_precision_spoils(seed: int) -> None:
     p = np.exp(as_teacher(model).predict_logits(rows))
     expected = np.maximum(proba / proba.sum(axis=1, keepdims=True), 1e-6)
     np.testing.assert_allclose(p, expected, rtol=1e-9)
-
-
-def test_sums_that_rounding_does_not_explain() -> None:
-    class Deflated(LogisticRegression):
-        def predict_proba(self, X: np.ndarray) -> np.ndarray:
-            return np.asarray(0.85 * super().predict_proba(X))
-
-    with pytest.raises(TeacherError, match=r"sum to 0\.85 in row 0 \(40 such rows\)"):
-        as_teacher(Deflated().fit(X, labels(3))).predict_logits(X)

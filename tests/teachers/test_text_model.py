@@ -1,7 +1,5 @@
 """Saved text models as teachers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

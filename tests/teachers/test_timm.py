@@ -1,7 +1,5 @@
 """Networks of timm from their folder."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

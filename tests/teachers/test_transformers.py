@@ -1,7 +1,5 @@
 """Checkpoints of transformers, against the library's own forward pass."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Encoders of sentence-transformers with a head, against the library and scikit-learn."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -119,16 +117,16 @@ def test_models_that_are_no_head(folder: Path, model: Any, message: str) -> None
 
 def test_a_head_needs_an_encoder_and_that_a_head(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InvalidInputError, match=r"has no modules.json, so it is no encoder folder"):
-        save_sentence_head(tmp_path / "empty", fitted(LogisticRegression()))
-    with pytest.raises(TeacherError, match=r"has no modules.json, so it is no folder"):
-        encode_sentences(tmp_path / "empty", TEXTS)
-    with pytest.raises(TeacherError, match="which is no folder"):
-        encode_sentences(tmp_path / "nothing", TEXTS)
-    with pytest.raises(
-        TeacherError, match=r"without a head.*encode_sentences\(folder, texts\).*save_sentence_head"
-    ):
-        as_teacher(folder)
+    model = fitted(LogisticRegression())
+    calls: list[tuple[Any, str]] = [
+        (lambda: save_sentence_head(tmp_path / "empty", model), "has no modules.json, so it is no encoder"),
+        (lambda: encode_sentences(tmp_path / "empty", TEXTS), "has no modules.json, so it is no folder"),
+        (lambda: encode_sentences(tmp_path / "nothing", TEXTS), "which is no folder"),
+        (lambda: as_teacher(folder), r"without a head.*encode_sentences\(.*save_sentence_head"),
+    ]
+    for call, message in calls:
+        with pytest.raises(InvalidInputError, match=message):
+            call()
 
 
 def test_a_head_written_by_others(folder: Path) -> None:
@@ -237,19 +235,16 @@ def test_a_real_encoder(tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
     source = Path(package.__file__).parent / "model"
     folder = Path(shutil.copytree(source, tmp_path / "intents", copy_function=shutil.copyfile))
-    greetings = ["hello there", "good morning to you", "hi, how are you?", "nice to meet you"]
-    weather = ["it rains all day", "will there be snow tomorrow?", "the sun is hot", "a cold and windy night"]
-    food = ["I would like a pizza", "a soup with bread, please", "the cake was sweet", "boil the rice"]
-    texts = greetings + weather + food
+    texts = [
+        *("hello there", "good morning to you", "hi, how are you?", "nice to meet you"),
+        *("it rains all day", "will there be snow tomorrow?", "the sun is hot", "a cold and windy night"),
+        *("I would like a pizza", "a soup with bread, please", "the cake was sweet", "boil the rice"),
+    ]
     expected = library.SentenceTransformer(str(source), device="cpu").encode(texts, show_progress_bar=False)
     embeddings = encode_sentences(folder, texts)
     np.testing.assert_allclose(embeddings, expected, atol=1e-5)
-    labels = ["greeting"] * 4 + ["weather"] * 4 + ["food"] * 4
-    save_sentence_head(folder, LogisticRegression(C=100).fit(embeddings, labels))
+    intents = ["greeting", "weather", "food"]
+    save_sentence_head(folder, LogisticRegression(C=100).fit(embeddings, np.repeat(intents, 4)))
     teacher = as_teacher(folder)
     new = ["good evening, my friend", "tomorrow will be cloudy", "pancakes with sugar"]
-    assert teacher.classes[teacher.predict_logits(new).argmax(axis=1)].tolist() == [
-        "greeting",
-        "weather",
-        "food",
-    ]
+    assert teacher.classes[teacher.predict_logits(new).argmax(axis=1)].tolist() == intents

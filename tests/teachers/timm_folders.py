@@ -1,7 +1,5 @@
 """Folders of timm networks: with the real library where it can be imported, and with a stand-in elsewhere."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

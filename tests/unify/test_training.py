@@ -1,7 +1,5 @@
 """Training that was stopped goes on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,16 @@ from consilience.students import Network, training
 EPOCHS = 6
 
 
+@pytest.fixture
+def stopped(data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, Path]:
+    """Teachers, rows, and the folder of a training that was stopped after four epochs."""
+    monkeypatch.setattr(training, "INTERVAL", 0.0)
+    with pytest.raises(RuntimeError, match="stopped"):
+        unifier(data[0], cache=tmp_path / "cache", progress=StopAfter(4)).fit(data[1])
+    assert len(list((tmp_path / "cache").glob("training-*"))) == 1
+    return *data, tmp_path / "cache"
+
+
 @pytest.fixture(scope="module")
 def data() -> Any:
     X, y = load_iris(return_X_y=True)
@@ -35,44 +43,29 @@ def unifier(teachers: Any, method: str = "auto", self_label: bool = False, **opt
 
 
 class StopAfter:
-    """Raises after some epochs of training, and counts the calls."""
+    """Raises after some epochs of training, those of a second training among them."""
 
     def __init__(self, epochs: int) -> None:
-        self.epochs, self.seen = epochs, [0]
+        self.epochs, self.seen = epochs, 0
 
     def __call__(self, task: str, done: int, total: int) -> None:
-        if task == "training":
-            self.seen.append(done)
-            if done == self.epochs:
-                raise RuntimeError("stopped")
+        self.seen += task == "training"
+        if self.seen == self.epochs:
+            raise RuntimeError("stopped")
 
 
-def test_a_stopped_training_comes_to_the_same_result(
-    data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    epochs = 4
-    monkeypatch.setattr(training, "INTERVAL", 0.0)
-    teachers, rows = data
+def test_a_stopped_training_comes_to_the_same_result(stopped: Any) -> None:
+    teachers, rows, cache = stopped
     whole = unifier(teachers).fit(rows)
-    cache = tmp_path / "cache"
-    with pytest.raises(RuntimeError, match="stopped"):
-        unifier(teachers, cache=cache, progress=StopAfter(epochs)).fit(rows)
-    assert len(list(cache.glob("training-*"))) == 1
     watch = StopAfter(EPOCHS + 1)
     again = unifier(teachers, cache=cache, progress=watch).fit(rows)
-    assert len(watch.seen) - 1 <= EPOCHS - epochs + 1  # at most one epoch is repeated
+    assert 0 < watch.seen <= EPOCHS - 4 + 1  # at most one epoch is repeated
     np.testing.assert_allclose(again.predict_proba(rows), whole.predict_proba(rows), atol=1e-6)
     assert not list(cache.glob("training-*"))
 
 
-def test_other_soft_labels_begin_a_training_of_their_own(
-    data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(training, "INTERVAL", 0.0)
-    teachers, rows = data
-    cache = tmp_path / "cache"
-    with pytest.raises(RuntimeError, match="stopped"):
-        unifier(teachers, cache=cache, progress=StopAfter(4)).fit(rows)
+def test_other_soft_labels_begin_a_training_of_their_own(stopped: Any) -> None:
+    teachers, rows, cache = stopped
     other, plain = unifier(teachers, cache=cache, method="ce"), unifier(teachers, method="ce")
     np.testing.assert_allclose(
         other.fit(rows).predict_proba(rows), plain.fit(rows).predict_proba(rows), atol=1e-6
@@ -84,16 +77,10 @@ def test_a_stopped_training_on_own_labels_is_listed_and_cleared(
     data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "INTERVAL", 0.0)
-    teachers, rows = data
-    cache, tasks = tmp_path / "cache", list[str]()
-
-    def stop_in_the_second_training(task: str, done: int, total: int) -> None:
-        tasks.append(task)
-        if tasks.count("training") == EPOCHS + 2:
-            raise RuntimeError("stopped")
-
+    (teachers, rows), cache = data, tmp_path / "cache"
+    watch = StopAfter(EPOCHS + 2)  # in the second training
     with pytest.raises(RuntimeError, match="stopped"):
-        unifier(teachers, cache=cache, self_label=True, progress=stop_in_the_second_training).fit(rows)
+        unifier(teachers, cache=cache, self_label=True, progress=watch).fit(rows)
     store = ScoreStore(cache)
     assert store.contents()["n_trainings"] == 1
     assert store.contents()["n_bytes_trainings"] > 0

@@ -1,7 +1,5 @@
 """A Unifier whose teachers run on Ray: the same soft labels, bit for bit."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from typing import Any

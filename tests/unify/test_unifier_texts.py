@@ -1,7 +1,5 @@
 """Texts from end to end: teachers of texts, a student that learns soft labels by itself, its file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +32,13 @@ TEST = language(300, seed=1)
 @pytest.fixture(scope="module")
 def teachers() -> list[Any]:
     """Two that know two of three languages each."""
-    found = []
-    for unknown in "ac":
-        known = ~np.isin(LABELS, [unknown])
-        texts = [text for text, know in zip(TEXTS, known, strict=True) if know]
-        found.append(as_teacher(student(random_state=0).fit(texts, LABELS[known]), name=f"not {unknown}"))
-    return found
+    return [
+        as_teacher(
+            student(random_state=0).fit(np.array(TEXTS)[unknown != LABELS], LABELS[unknown != LABELS]),
+            name=f"not {unknown}",
+        )
+        for unknown in "ac"
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +47,8 @@ def unified(teachers: list[Any]) -> Unifier:
 
 
 def test_two_teachers_of_two_languages_make_one_of_three(unified: Unifier, teachers: list[Any]) -> None:
-    single = [
-        np.mean(teacher.classes[teacher.predict_logits(TEST[0]).argmax(axis=1)] == TEST[1])
-        for teacher in teachers
-    ]
+    texts, y = TEST
+    single = [np.mean(one.classes[one.predict_logits(texts).argmax(axis=1)] == y) for one in teachers]
     assert unified.score(*TEST) > max(single) + 0.1
     assert isinstance(unified.student_, Ngrams)
     assert unified.n_iter_ == 10
