@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from consilience.options import (
     Options,
-    anything,
     choice,
     count,
     flag,
+    function_of_yours,
     number,
     one_of,
     option,
@@ -176,7 +176,7 @@ class Own(Method):
     """
 
     has_loss = False
-    function: Callable[..., Any] = option(anything("callable"), "The function.")  # type: ignore[misc]
+    function: Callable[..., Any] = option(function_of_yours(), "The function.")  # type: ignore[misc]
 
     @property
     def name(self) -> str:  # type: ignore[override]

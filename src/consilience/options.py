@@ -261,6 +261,17 @@ def anything(
     return Check(run, says, read, tuple(words), make)
 
 
+def function_of_yours() -> Check:
+    """What can be called."""
+
+    def run(name: str, value: Any) -> Any:
+        if not callable(value):
+            raise InvalidInputError("{argument} must be a function.", argument=name, value=value)
+        return value
+
+    return Check(run, "callable")
+
+
 def each(check: Check) -> Check:
     """Several of what another check takes; on the command line the option is repeated."""
     return replace(check, many=True)

@@ -167,7 +167,7 @@ def using(run: Run | None = None, **options: Any) -> Iterator[Run]:
     ...     print(resolve_run(None).memory)
     2GB
     """
-    before = _current.get() if run is None else run
+    before = resolve_run(run)
     for name in options:
         check_choice("option", name, Run.declared())
     chosen = before.changed(**options)

@@ -14,6 +14,7 @@ from consilience.options import (
     check_number,
     choice,
     count,
+    function_of_yours,
     number,
     one_of,
     option,
@@ -126,7 +127,7 @@ class Own(Loss):
     """
 
     steps, takes_prior = 20, False
-    function: Callable[..., Any] = option(anything("callable"), "The function.")  # type: ignore[misc]
+    function: Callable[..., Any] = option(function_of_yours(), "The function.")  # type: ignore[misc]
 
 
 LOSSES: Mapping[str, type[Loss]] = {

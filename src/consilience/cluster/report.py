@@ -113,9 +113,10 @@ def clustering_page(model: Any, X: Any = None, y: Any = None) -> Block:
     """Return the page of a fitted clustering as plain data; parameters as in `report`."""
     proba = None if X is None else model.predict_proba(X)
     labels = model.labels_ if proba is None else proba.argmax(axis=1)
-    if y is not None and len(y) != len(labels):
+    n_labels = len(labels) if y is None else len(read_labels(y, at_least=0).codes)
+    if n_labels != len(labels):
         rows = "X has" if X is not None else "fit saw"
-        raise InvalidInputError(f"y has {len(y)} rows and {rows} {len(labels)}.")
+        raise InvalidInputError(f"y has {n_labels} rows and {rows} {len(labels)}.")
     agreement = {"n_rows": 0} if y is None else cluster_agreement(y, labels)
     clusters = counted(model.n_clusters, "cluster")
     figures = [(f"{model.n_clusters:,}", clusters.split()[1]), (f"{len(labels):,}", "rows")]

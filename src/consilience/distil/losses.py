@@ -12,6 +12,7 @@ from consilience.options import (
     anything,
     choice,
     flag,
+    function_of_yours,
     number,
     one_of,
     option,
@@ -156,7 +157,7 @@ class Own(Loss):
     """
 
     checked = True
-    function: Callable[..., Any] = option(anything("callable"), "The function.")  # type: ignore[misc]
+    function: Callable[..., Any] = option(function_of_yours(), "The function.")  # type: ignore[misc]
     temperature: Any = _TAU
     epsilon: Any = _EPSILON
     match_shares: Any = _MATCH

@@ -411,6 +411,8 @@ def storage_path(where: str | os.PathLike[str]) -> StoragePath:
 
 def local_path(where: str | os.PathLike[str]) -> Path:
     """Return a path on this machine, or raise if the text can be none: too long, or with a zero byte."""
+    if not isinstance(where, str | os.PathLike):
+        raise InvalidInputError(f"{shown(where)} is no path. Give one as text.")
     if isinstance(where, os.PathLike) and _SHORTENED.match(os.fspath(where)):
         raise InvalidInputError(
             f"{os.fspath(where)!r} was a URL before it became a Path. Give the URL as text."

@@ -161,6 +161,7 @@ class LabelSpace:
         """
         from consilience.labels.reader import read_labels
 
+        check_choice("others", others, (True, False))
         known: dict[str, Any] = {"classes": self.classes, "aliases": self._aliases}
         return read_labels(labels, rows, **known, others=others, **options)
 
@@ -185,7 +186,10 @@ class LabelSpace:
         >>> LabelSpace([["car", "bus"]], {"auto": "car"}).renamed("auto")
         'car'
         """
-        return self._aliases.get(name, name)
+        try:
+            return self._aliases.get(name, name)
+        except TypeError:  # a list has no hash
+            raise InvalidInputError("{argument} is no class.", argument="name", value=name) from None
 
     def components(self) -> list[NDArray[Any]]:
         """Return the groups of classes that chains of shared classes connect.

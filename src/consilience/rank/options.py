@@ -15,6 +15,7 @@ from consilience.options import (
     count,
     each,
     flag,
+    function_of_yours,
     number,
     one_of,
     option,
@@ -299,7 +300,7 @@ class Own(Metric):
     '<lambda>'
     """
 
-    function: Callable[[Any], Any] = option(anything("callable"), "The function.")  # type: ignore[misc]
+    function: Callable[[Any], Any] = option(function_of_yours(), "The function.")  # type: ignore[misc]
 
     @property
     def name(self) -> str:  # type: ignore[override]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from consilience._validation import check_count
+from consilience._validation import check_count, check_weights
 from consilience._words import shorten
 from consilience.exceptions import ConvergenceWarning, CoverageWarning, warn
 from consilience.kernels.arrays import Floats
@@ -163,7 +163,9 @@ def divide_by_temperatures(logits: Floats, temperatures: Floats, space: LabelSpa
     >>> divide_by_temperatures(np.array([[2.0, 4.0, 6.0, 9.0]]), np.array([2.0, 3.0]), space).tolist()
     [[1.0, 2.0, 2.0, 3.0]]
     """
-    divided: Floats = logits / np.repeat(temperatures, np.diff(space.offsets))
+    packed = check_packed_logits(logits, space)
+    each = check_weights("temperatures", temperatures, space.n_teachers)
+    divided: Floats = packed / np.repeat(each, np.diff(space.offsets))
     return divided
 
 

@@ -259,9 +259,12 @@ def convergence_rate(cost: ArrayLike, epsilon: float | str = "auto") -> Converge
     """
     M = check_cost(cost)
     x = kernels.log_psi(M, check_epsilon(epsilon, M)) / 4.0
-    # log tanh x, without the cancellation that tanh x close to one would cause
-    log_kappa = math.log1p(-2.0 / (math.exp(2.0 * x) + 1.0)) if 0 < x < 300 else -2.0 * math.exp(-2.0 * x)
-    log_rate = -math.inf if x == 0 else 2.0 * log_kappa
+    if x > 1:  # log tanh x, without the cancellation that tanh x close to one would cause
+        shrunk = math.exp(-2.0 * x)
+        log_kappa = math.log1p(-2.0 * shrunk / (1.0 + shrunk))
+    else:
+        log_kappa = math.log(math.tanh(x)) if x > 0 else -math.inf
+    log_rate = 2.0 * log_kappa
     return ConvergenceRate(math.tanh(x), math.tanh(x) ** 2, log_rate, float(np.ptp(M, axis=1).max()))
 
 
