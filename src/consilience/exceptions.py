@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Spelling = Callable[[str, str | None], str]
 """How to write an argument: from its name and its value (None: without one) to text."""
 _LONGEST = 200  # characters of a text of others in a message
-_LONGEST_MESSAGE = 2000
+_HALF = 1000  # characters of the longest message
 _SLOTS = ("row", "remedy", "argument")
 
 
@@ -153,9 +153,8 @@ class _Worded:
         }
         for slot in _SLOTS:
             message = message if slots[slot] is None else message.replace(f"{{{slot}}}", str(slots[slot]))
-        if len(message) > _LONGEST_MESSAGE:  # the remedy is at its end
-            half = _LONGEST_MESSAGE // 2
-            message = f"{message[:half]} ... {message[-half:]}"
+        if len(message) > 2 * _HALF:  # the remedy is at its end
+            message = f"{message[:_HALF]} ... {message[-_HALF:]}"
         return "\n".join(map(visible, message.split("\n")))
 
 

@@ -91,7 +91,7 @@ def check_number(
     """
     number = math.nan
     if not isinstance(value, bool) and isinstance(value, numbers.Real):  # numpy registers its own numbers
-        with suppress(OverflowError):
+        with suppress(OverflowError, TypeError):  # a difference of times is a Real of numpy, too
             number = float(value)
     if not math.isfinite(number) or number <= above or number < at_least:
         bound = f" above {above:g}" if above > -math.inf else ""

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import polars
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
@@ -26,6 +27,7 @@ from consilience import (
 )
 from consilience.students.server import ModelServer, ServedModel
 from consilience.teachers.inference_protocol import encode
+from consilience.transport import ncm_accuracy
 
 RANDOM = np.random.default_rng(0)
 X, Y, PROBA = RANDOM.normal(size=(60, 3)), np.arange(60) % 3, RANDOM.dirichlet(np.ones(3), 60)
@@ -64,6 +66,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "a time as a count": lambda: rank_teachers([MODEL], X, Y, folds=np.timedelta64(3, "s")),
     "a block of no teacher": lambda: LabelSpace([["a", "b"]]).block(-1),
     "a block with a name": lambda: LabelSpace([["a", "b"]]).block("a"),  # type: ignore[arg-type]
+    "an array as a flag": lambda: ncm_accuracy(MODEL, X, Y, normalize=X),  # type: ignore[arg-type]
     "a disk as rows": lambda: FITTED["unified"].evaluate("/", Y),
     "a disk as a teacher": lambda: as_teacher("/"),
     **{
@@ -103,6 +106,7 @@ def test_what_only_looks_odd_is_taken() -> None:
     np.testing.assert_array_equal(model.predict(matrix), model.predict(X))
     np.testing.assert_array_equal(model.predict(np.ma.masked_array(X)), model.predict(X))
     np.testing.assert_array_equal(model.predict(X.tolist()), model.predict(X))
+    np.testing.assert_array_equal(model.predict(polars.Series(X.tolist())), model.predict(X))
 
 
 def test_missing_values_go_all_the_way(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from tests.fuzz.odd import damaged
 from consilience import ConsilienceError
 from consilience.students.server import ModelServer
 
-_CONTEXT = multiprocessing.get_context("spawn")
 SECONDS, BYTES = 60, 3 * 2**30  # of one call; more than the worker has before the first
 READERS = ("consilience ", "a shelf.", "load", "Repository")
 DISTRIBUTIONS = (
@@ -94,13 +94,33 @@ def _arrays(answer: Any, depth: int = 3) -> Iterator[Any]:
         yield from _arrays(part, depth - 1)
 
 
-def start(folder: str) -> None:
-    """Make a process a worker: in a folder with the files that calls read, and with a limit of memory."""
+def work(pipe: Any, folder: str) -> None:
+    """Answer calls, in a folder with the files that they read, and with a limit of memory."""
     os.chdir(folder)
     calls.make_files()
     ModelServer.serve_forever = lambda *_: None  # type: ignore[method-assign]
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + BYTES, used + BYTES))
+    pipe.send("ready")
+    while True:
+        pipe.send(try_call(*pipe.recv()))
+
+
+@contextmanager
+def worker() -> Iterator[Any]:
+    """Start a process that answers calls; yield the pipe to it."""
+    context = multiprocessing.get_context("spawn")
+    pipe, other = context.Pipe()
+    with tempfile.TemporaryDirectory() as folder:
+        process = context.Process(target=work, args=(other, folder), daemon=True)
+        process.start()
+        other.close()
+        try:
+            pipe.recv()
+            yield pipe
+        finally:
+            process.kill()
+            process.join()
 
 
 def campaign(seed: int, n_calls: int, seconds: float = float("inf"), first: int = 0) -> tuple[int, list[str]]:
@@ -108,16 +128,16 @@ def campaign(seed: int, n_calls: int, seconds: float = float("inf"), first: int 
     wrong: list[str] = []
     number, last, end = first, first + n_calls, float("inf")
     while number < last and time.monotonic() < end:
-        # a worker that hangs or dies does not answer, and is replaced
-        with tempfile.TemporaryDirectory() as folder, _CONTEXT.Pool(1, start, (folder,)) as pool:
-            pool.apply(os.getpid)  # it has imported all
+        with worker() as pipe:
             end = min(end, time.monotonic() + seconds)
-            problem: str | None = ""
-            while problem != "no answer" and number < last and time.monotonic() < end:
-                try:
-                    problem = pool.apply_async(try_call, (seed, number)).get(SECONDS)
-                except multiprocessing.TimeoutError:
-                    problem = "no answer"
+            answered = True
+            while answered and number < last and time.monotonic() < end:
+                pipe.send((seed, number))
+                problem, answered = "no answer", False
+                with suppress(EOFError, ConnectionError):  # the worker died
+                    answered = pipe.poll(SECONDS)
+                    problem = pipe.recv() if answered else problem
+                answered = answered and problem != "no answer"
                 if problem is not None:
                     wrong.append(f"seed {seed}, call {number}: {problem}")
                     print(wrong[-1], flush=True)

@@ -16,6 +16,7 @@ from consilience.rows import HeldRows
 from consilience.run import Run
 from consilience.scoring import Asked
 from consilience.scoring.store import as_store
+from consilience.teachers import Function
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(200, 4))
@@ -178,3 +179,19 @@ def test_a_block_gets_the_same_batches_in_any_order() -> None:
         return found
 
     assert asked([0, 1, 2, 3]) == asked([3, 1, 0, 2])
+
+
+def test_what_scores_are_is_decided_before_the_first_block_so_that_it_is_kept(tmp_path: Path) -> None:
+    asked = []
+
+    def ask(rows: Any) -> Any:
+        asked.append(len(rows))
+        return rows @ W
+
+    for _ in range(2):
+        teacher = Function(ask, CLASSES, "linear", fingerprint="v1")  # output="auto"
+        streamed([teacher], ONE, store=tmp_path)
+        asked.append(0)
+    first, second = asked[: asked.index(0)], asked[asked.index(0) + 1 : -1]
+    assert sum(first) - first[0] == len(X)
+    assert sum(second) == second[0]  # what it takes to decide

@@ -10,7 +10,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from consilience import as_teacher
+from consilience import SoftLabelClassifier, as_teacher
+from consilience.files.card import card_path, read_card
 from consilience.files.disk import file_sha256
 from consilience.students import Classifier, Logistic, saving
 from consilience.students.saving import describe_model, describe_teacher
@@ -50,3 +51,11 @@ def test_the_card_of_many_teachers_with_many_classes_stays_small(monkeypatch: py
     assert told() == ["1500 classes", ["a", "b"]]
     monkeypatch.setattr(saving, "MOST_NAMES", 1501)
     assert told() == ["1500 classes", "2 classes"]
+
+
+def test_the_card_says_how_fit_was_called_whatever_is_set_afterwards(tmp_path: Path) -> None:
+    X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), [0, 0, 1, 1]
+    model = SoftLabelClassifier(Logistic(min_label=0.125)).fit(X, y).set_params(student__min_label=0.25)
+    card = read_card(card_path(model.save(tmp_path / "model.onnx")))
+    assert "0.125" in str(card.details)
+    assert "0.25" not in str(card.details)

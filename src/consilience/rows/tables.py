@@ -100,6 +100,8 @@ def as_values(X: Any) -> Any:
         from consilience.rows.images import joined_images
 
         return joined_images(X)
+    if is_instance_of(X, "polars", "Series"):
+        return X.to_list()
     if isinstance(X, np.ma.MaskedArray):  # what is masked is missing
         return np.ma.filled(X if X.dtype.kind == "f" else X.astype(float), np.nan)
     if getattr(getattr(X, "dtype", None), "names", None):

@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -172,7 +173,11 @@ class StudentClassifier(FittedClassifier):
         self.encoder_: TableEncoder | None = as_seen.encoder
         self.encoding_: dict[Any, str] | None = None if as_seen.encoder is None else as_seen.encoder.encoding_
         self.example_ = take_rows(X, _example_rows(X))
-        params = {name: value for name, value in self.get_params(deep=False).items() if name != "teachers"}
+        params = {  # as they are now: `set_params` reaches into objects
+            name: copy(value) if hasattr(value, "get_params") else value
+            for name, value in self.get_params(deep=False).items()
+            if name != "teachers"
+        }
         seen = (n_rows(X), rows_sha256(X)) if all_rows is None else (all_rows, None)
         self.fit_record_ = FitRecord(params, *seen)
         for name in ("n_features_in_", "feature_names_in_"):  # from an earlier fit on other rows

@@ -393,8 +393,8 @@ def _endless_rule(tokenizer: Mapping[str, Any]) -> str:
 def _is_quick(pattern: str) -> bool:
     """Tell whether a regular expression repeats no group and refers to none, so that it cannot explode."""
     plain = _ESCAPE.sub("x", pattern)
-    heads = plain.count("(?") == len(_GROUP.findall(plain))
-    return heads and not _REFERENCE.search(pattern) and not _REPEATED.search(_CLASS.sub("x", plain))
+    known_groups = plain.count("(?") == len(_GROUP.findall(plain))
+    return known_groups and not _REFERENCE.search(pattern) and not _REPEATED.search(_CLASS.sub("x", plain))
 
 
 def list_files(folder: Path, name: str) -> frozenset[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from consilience._validation import as_random_state, n_rows, take_rows
+from consilience._validation import as_random_state, check_choice, n_rows, take_rows
 from consilience._words import shorten
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError, shown, warn
 from consilience.kernels.transport.centres import (
@@ -428,6 +428,7 @@ def ncm_accuracy(
     >>> check.labelled, check.n_rows
     (True, 1797)
     """
+    check_choice("normalize", normalize, (True, False))
     source = as_teacher(teacher)
     seen = observed_rows(source, X, observed)
     known = source.classes.tolist()
