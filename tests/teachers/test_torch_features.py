@@ -227,7 +227,9 @@ class Setting:
     ],
 )
 def test_whatever_a_module_holds_is_part_of_its_fingerprint(hold: Any) -> None:
-    first, again, other, odd = marks(*(Held(hold(value)) for value in (1.0, 1.0, 5.0)), Held(i for i in range(3)))
+    first, again, other, odd = marks(
+        *(Held(hold(value)) for value in (1.0, 1.0, 5.0)), Held(i for i in range(3))
+    )
     assert None not in (first, other)
     assert first == again != other
     assert odd is None  # what cannot be compared
