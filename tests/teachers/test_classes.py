@@ -1,6 +1,5 @@
 """Other names for a teacher's classes, several of them as one, and one as several."""
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from consilience.exceptions import TeacherError
 from consilience.teachers import (
     Function,
     Precomputed,
-    Teacher,
     as_teacher,
     join_classes,
     rename_classes,
@@ -39,9 +37,7 @@ def teacher(**options: Any) -> Any:
 def test_renamed_classes_and_nothing_else() -> None:
     own = teacher(fingerprint="v1", embed=lambda rows: rows)
     found = rename_classes(own, {"ja": "jpn", "nn": "nno"})
-    assert isinstance(found, Teacher)
-    assert found.name == "nordic"
-    assert found.classes.tolist() == ["jpn", "nb", "nno", "no"]
+    assert (found.name, found.classes.tolist()) == ("nordic", ["jpn", "nb", "nno", "no"])
     np.testing.assert_array_equal(found.predict_logits(X), own.predict_logits(X))
     assert found.fingerprint == own.fingerprint  # what a store keeps of it stays known
     np.testing.assert_array_equal(found.embed(X), X)
@@ -67,10 +63,9 @@ def test_aliases_are_used_and_join_nothing(aliases: dict, says: str) -> None:
 
 
 def test_all_classes_are_renamed_at_once() -> None:
-    swapped = rename_classes(teacher(), {"nb": "nn", "nn": "nb", "ja": "ja"})
-    assert swapped.classes.tolist() == ["ja", "nn", "nb", "no"]
-    moved = rename_classes(teacher(), {"ja": "nb", "nb": "nn", "nn": "nno"})  # no chain is followed
-    assert moved.classes.tolist() == ["nb", "nn", "nno", "no"]
+    swapped, chain = {"nb": "nn", "nn": "nb", "ja": "ja"}, {"ja": "nb", "nb": "nn", "nn": "nno"}
+    assert rename_classes(teacher(), swapped).classes.tolist() == ["ja", "nn", "nb", "no"]
+    assert rename_classes(teacher(), chain).classes.tolist() == ["nb", "nn", "nno", "no"]
 
 
 @pytest.mark.parametrize(
@@ -113,9 +108,7 @@ def test_the_order_of_a_group_does_not_matter_and_its_name_may_be_a_member() -> 
 
 
 def test_abstentions_stay() -> None:
-    logits = np.zeros((3, 4))
-    logits[1] = np.nan
-    silent = as_teacher(logits, CLASSES, output="logits")
+    silent = as_teacher([[0.0] * 4, [np.nan] * 4, [0.0] * 4], CLASSES, output="logits")
     for found in (join_classes(silent, {"nor": ["nb", "no"]}), split_classes(silent, {"nb": ["x", "y"]})):
         assert found.batched is False
         assert np.isnan(found.predict_logits(range(3))).all(axis=1).tolist() == [False, True, False]
@@ -141,17 +134,10 @@ def test_random_twins_are_joined_too() -> None:
     assert join_classes(as_teacher(layer, CLASSES, embed=lambda x: x), groups).randomised(0) is None
 
 
-def test_errors_are_in_the_teachers_name_and_joint_teachers_can_be_sent() -> None:
-    def broken(rows: Any) -> Any:
-        raise RuntimeError("out of ink")
-
-    found = join_classes(as_teacher(broken, CLASSES, "pen"), {"nor": ["nb", "no"]})
-    with pytest.raises(TeacherError, match=r"Teacher 'pen' failed on .*out of ink"):
+def test_errors_are_in_the_teachers_name() -> None:
+    found = join_classes(as_teacher(lambda rows: rows["ink"], CLASSES, "pen"), {"nor": ["nb", "no"]})
+    with pytest.raises(TeacherError, match=r"Teacher 'pen' failed on .*IndexError"):
         found.predict_logits(X)
-    sent = pickle.loads(pickle.dumps(join_classes(teacher(), {"nor": ["nb", "no"]})))  # noqa: S301 - our own
-    np.testing.assert_array_equal(
-        sent.predict_logits(X), join_classes(teacher(), {"nor": ["nb", "no"]}).predict_logits(X)
-    )
 
 
 @pytest.mark.parametrize(
@@ -182,15 +168,14 @@ def test_groups_are_checked(groups: dict, says: str) -> None:
 def test_each_of_a_split_class_is_as_probable_against_others_as_the_whole() -> None:
     own = teacher(fingerprint="v1", embed=lambda rows: rows)
     found = split_classes(own, {"nn": ["hognorsk", "samnorsk"]})
-    assert isinstance(found, Teacher)
     assert found.classes.tolist() == ["ja", "nb", "hognorsk", "samnorsk", "no"]
     before, after = own.predict_logits(X), found.predict_logits(X)
     np.testing.assert_array_equal(after, before[:, [0, 1, 2, 2, 3]])
     seen = observe(found, X)
     np.testing.assert_allclose(seen.logits, after, rtol=1e-6)
     np.testing.assert_allclose(seen.embeddings, X, rtol=1e-6)
-    assert found.fingerprint not in (None, own.fingerprint)
-    assert found.fingerprint != split_classes(own, {"nb": ["a", "b"]}).fingerprint
+    other = split_classes(own, {"nb": ["a", "b"]})
+    assert found.fingerprint not in (None, own.fingerprint, other.fingerprint)
     assert found.class_weights is None
 
 

@@ -69,6 +69,7 @@ def test_smoothing_is_the_documented_one() -> None:
         ([None, 3, 0, 1], [0, 1], "has 3 in row 1 (1 such row)"),
         (["a", 1, "b", 2], None, "mixes numbers and text"),
         ([None] * 4, None, "has no labels"),
+        (["a", "a\0", "b", "b"], None, "with a NUL character"),
         ([0, 1, np.inf, 1], None, "has inf in row 2; labels are text, or finite numbers"),
         ([0, 1e300, 1, 1], None, "has 1e+300 in row 1; labels are"),
         ([0, 10**400, 1, 1], None, "which an array cannot hold exactly"),
@@ -89,11 +90,13 @@ def test_wrong_labels(labels: Any, classes: Any, message: str) -> None:
         (PROBA, CLASSES, "labels", "or (n,) for hard labels"),
         (np.zeros((2, 2, 2)), CLASSES, "auto", "has an array of shape (2, 2, 2)"),
         ([[1.0], [1.0, 2.0]], CLASSES, "auto", "its rows cannot be read as an array"),
+        ([["x", "y", "z"]] * 4, CLASSES, "logits", "instead of an array of numbers"),
+        ([[10**400, 1, 2]] * 4, CLASSES, "logits", "instead of an array of numbers"),
     ],
 )
-def test_arrays_of_a_wrong_shape(array: Any, classes: Any, output: Any, message: str) -> None:
+def test_arrays_that_are_no_scores(array: Any, classes: Any, output: Any, message: str) -> None:
     with pytest.raises(TeacherError, match=re.escape(message)):
-        as_teacher(array, classes, output=output)
+        as_teacher(array, classes, output=output).predict_logits(X)
 
 
 def test_rows_must_be_those_of_x() -> None:
@@ -151,22 +154,21 @@ def test_npy_is_read_when_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.Mo
 def test_archives_that_are_not_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "MAX_INFLATED", 10**5)
     np.savez_compressed(tmp_path / "bomb.npz", logits=np.zeros((10**5, 3)), classes=np.array(CLASSES))
-    with pytest.raises(TeacherError, match=r"'bomb' cannot be used: .*would inflate to 2\.4 MB"):
-        as_teacher(tmp_path / "bomb.npz")
     with zipfile.ZipFile(tmp_path / "odd.npz", "w") as archive:
         archive.writestr("logits", b"text")
-    with pytest.raises(TeacherError, match=r"'odd' cannot be used: .*its member 'logits' is no array"):
-        as_teacher(tmp_path / "odd.npz", CLASSES)
+    problems = {"bomb": r"would inflate to 2\.4 MB", "odd": "its member 'logits' is no array"}
+    for name, problem in problems.items():
+        with pytest.raises(TeacherError, match=rf"'{name}' cannot be used: .*{problem}"):
+            as_teacher(tmp_path / f"{name}.npz", CLASSES)
 
 
 def test_tensors_of_types_and_layouts_that_numpy_lacks() -> None:
     torch = pytest.importorskip("torch")
     scores = torch.tensor([[4.0, 1.0, -2.0]] * 4)
     for given in (scores.bfloat16(), scores.half(), scores.to_sparse(), scores.requires_grad_()):
-        logits = as_teacher(given, CLASSES, output="logits").predict_logits(X)
-        np.testing.assert_array_equal(logits, [[4.0, 1.0, -2.0]] * 4)
-        logits = as_teacher(lambda rows, given=given: given, CLASSES, output="logits").predict_logits(X)
-        np.testing.assert_array_equal(logits, [[4.0, 1.0, -2.0]] * 4)
+        for source in (given, lambda rows, given=given: given):
+            logits = as_teacher(source, CLASSES, output="logits").predict_logits(X)
+            np.testing.assert_array_equal(logits, [[4.0, 1.0, -2.0]] * 4)
 
 
 def test_real_polars() -> None:
@@ -176,12 +178,6 @@ def test_real_polars() -> None:
     assert code(big.predict_logits(X)) == [1, -1, 0, 1]
     teacher = as_teacher(polars.DataFrame(PROBA, schema=CLASSES))
     np.testing.assert_allclose(np.exp(teacher.predict_logits(X)), PROBA, atol=2e-6)
-
-
-@pytest.mark.parametrize("scores", [[["x", "y", "z"]] * 4, [[10**400, 1, 2]] * 4])
-def test_scores_that_are_no_numbers(scores: Any) -> None:
-    with pytest.raises(TeacherError, match="instead of an array of numbers"):
-        as_teacher(scores, CLASSES, output="logits").predict_logits(X)
 
 
 class Boom:
@@ -219,36 +215,42 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         as_teacher(tmp_path / "folder.npy", CLASSES)
 
 
-def test_npz_keys(tmp_path: Path) -> None:
-    path = tmp_path / "a.npz"
-    np.savez(path, logits=PROBA, ids=np.arange(4))
-    np.testing.assert_array_equal(
-        as_teacher(path, CLASSES).predict_logits(X), PROBA
-    )  # not taken as probabilities
-    np.savez(path, labels=np.array(["a", "b", "a", "b"]), classes=np.array(CLASSES))
-    assert code(as_teacher(path).predict_logits(X)) == [0, 1, 0, 1]
-    with pytest.raises(TeacherError, match=r"has labels, classes in a.npz; expected logits"):
-        as_teacher(path, output="logits")
-    np.savez(path, labels=np.zeros(4), logits=PROBA)
-    with pytest.raises(TeacherError, match="choose one with output="):
-        as_teacher(path, CLASSES)
-    assert as_teacher(path, CLASSES, output="logits").predict_logits(X).shape == (4, 3)
-    np.savez(path, scores=PROBA)
-    with pytest.raises(TeacherError, match=r"has scores in a\.npz; expected one of logits, proba"):
-        as_teacher(path, CLASSES)
+LABELS = {"labels": np.array(["a", "b", "a", "b"])}
+BOTH = {**LABELS, "logits": PROBA}
+
+
+@pytest.mark.parametrize(
+    ("members", "output", "codes"),
+    [
+        ({"logits": PROBA, "ids": np.arange(4)}, "auto", [0, 2, 0, 2]),
+        (LABELS, "auto", [0, 1, 0, 1]),
+        (BOTH, "logits", [0, 2, 0, 2]),
+        (BOTH, "auto", "choose one with output="),
+        (LABELS, "logits", r"has labels, classes in a.npz; expected logits"),
+        ({"scores": PROBA}, "auto", r"has scores, classes in a\.npz; expected one of logits, proba"),
+    ],
+)
+def test_npz_keys(members: dict[str, Any], output: Any, codes: Any, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **members, classes=np.array(CLASSES))
+    if isinstance(codes, str):
+        with pytest.raises(TeacherError, match=codes):
+            as_teacher(tmp_path / "a.npz", output=output)
+        return
+    logits = as_teacher(tmp_path / "a.npz", output=output).predict_logits(X)
+    assert code(logits) == codes
+    assert np.array_equal(logits, PROBA) == ("logits" in members)  # not taken as probabilities
 
 
 def test_parquet(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     path = tmp_path / "class=9" / "p.parquet"  # no partition: that would add a column
     path.parent.mkdir()
-    frame = pd.DataFrame(PROBA, columns=CLASSES, index=list("wxyz"))
-    frame.to_parquet(path)
+    pd.DataFrame(PROBA, columns=CLASSES, index=list("wxyz")).to_parquet(path)
     assert as_teacher(path).classes.tolist() == CLASSES
-    pd.DataFrame({"label": ["u", None, "v", "u"]}).to_parquet(path)
-    assert code(as_teacher(path).predict_logits(X)) == [0, -1, 1, 0]
-    pd.DataFrame({"a": [0.5, None], "b": [0.5, None]}).to_parquet(path)
-    assert code(as_teacher(path).predict_logits(X[:2])) == [0, -1]
+    halves = [0.5, None, 0.5, 0.5]
+    for cells in ({"label": ["u", None, "u", "u"]}, {"a": halves, "b": halves}):
+        pd.DataFrame(cells).to_parquet(path)
+        assert code(as_teacher(path).predict_logits(X)) == [0, -1, 0, 0]
     pd.DataFrame({"a": ["x", "y"], "b": [1, 2]}).to_parquet(path)
     with pytest.raises(TeacherError, match="cannot be read"):
         as_teacher(path)
@@ -305,14 +307,11 @@ def test_hard_labels_stay_what_they_are_in_every_form() -> None:
         teacher = as_teacher(labels)
         assert teacher.classes.tolist() == [2**53, 2**53 + 1]
         assert code(teacher.predict_logits(X)) == [1, -1, 0, 1]
-    with pytest.raises(TeacherError, match="with a NUL character"):
-        as_teacher(["a", "a\0", "b", "b"])
 
 
 def test_masked_entries_abstain() -> None:
-    labels = np.ma.array([0, 1, 1, 0], mask=[0, 1, 0, 0])
+    labels, mask = np.ma.array([0, 1, 1, 0], mask=[0, 1, 0, 0]), np.zeros(PROBA.shape, dtype=bool)
     assert code(as_teacher(labels).predict_logits(X)) == [0, -1, 1, 0]
-    mask = np.zeros(PROBA.shape, dtype=bool)
     mask[2] = True
     teacher = as_teacher(np.ma.array(PROBA, mask=mask), CLASSES)
     assert code(teacher.predict_logits(X)) == [0, 2, -1, 2]
