@@ -60,31 +60,29 @@ def test_a_saved_model_is_a_teacher_with_the_same_probabilities(student: str, tm
         got = softmax(teacher.predict_logits(rows), axis=1)
         np.testing.assert_allclose(got, model.predict_proba(rows), atol=1e-5)
     card = read_card(tmp_path / "votes.card.json")
-    assert card.details["temperature"] == "2"
-    assert card.details["made"]["settings"]["temperature"] == 2
+    assert (card.details["temperature"], card.details["made"]["settings"]["temperature"]) == ("2", 2)
     assert "3 classes" in card.description
 
 
 def test_hard_labels_are_soft_labels_too() -> None:
     X, _, y = votes()
-    hot = SoftLabelClassifier("logistic").fit(X, np.eye(3)[y])
-    labels = SoftLabelClassifier("logistic").fit(X, y)
-    np.testing.assert_allclose(labels.predict_proba(X), hot.predict_proba(X))
+
+    def proba(rows: Any, labels: Any, **options: Any) -> Any:
+        return SoftLabelClassifier("logistic", **options).fit(rows, labels).predict_proba(X)
+
+    np.testing.assert_allclose(proba(X, y), proba(X, np.eye(3)[y]))
     some: list[Any] = [None if i % 2 else NAMES[k] for i, k in enumerate(y)]
-    half = SoftLabelClassifier("logistic", classes=NAMES).fit(X, some)
-    np.testing.assert_allclose(
-        half.predict_proba(X), SoftLabelClassifier("logistic").fit(X[::2], y[::2]).predict_proba(X)
-    )
+    np.testing.assert_allclose(proba(X, some, classes=NAMES), proba(X[::2], y[::2]))
 
 
 def test_balance_makes_up_for_a_frequent_class() -> None:
     X, Q, _ = votes()
     Q = (Q + np.array([0.6, 0.0, 0.0])) / 1.6
-    models = {b: SoftLabelClassifier("logistic", balance=b).fit(X, Q) for b in (False, "sqrt", True)}
-    shares = [models[b].predict_proba(X)[:, 0].mean() for b in (False, "sqrt", True)]
+    models = [SoftLabelClassifier("logistic", balance=b).fit(X, Q) for b in (False, "sqrt", True)]
+    shares = [model.predict_proba(X)[:, 0].mean() for model in models]
     assert shares[0] > shares[1] + 0.03 > shares[2] + 0.06
-    assert models[False].class_weights_ is None
-    np.testing.assert_allclose(models[True].class_weights_, 1 / Q.mean(axis=0))
+    assert models[0].class_weights_ is None
+    np.testing.assert_allclose(models[2].class_weights_, 1 / Q.mean(axis=0))
 
 
 def test_the_temperature_of_soft_labels_is_undone() -> None:

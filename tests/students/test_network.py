@@ -187,6 +187,8 @@ def test_wrong_data_is_named(X, says):
 
 
 def test_wrong_use_is_named():
+    with pytest.raises(InvalidInputError, match="X has no rows"):
+        fitted(X=np.zeros((0, 5)), Q=np.zeros((0, 3)))
     with pytest.raises(InvalidInputError, match=r"X has shape \(2, 4\); the student was fitted on \(n, 5\)"):
         fitted().predict_logits(np.zeros((2, 4)))
     with pytest.raises(NotFittedError):

@@ -81,6 +81,8 @@ def test_only_the_proportions_of_weights_matter() -> None:
     plain = learnt(small(max_iter=2), texts, Q, None, weights).predict_logits(texts)
     with pytest.raises(InvalidInputError, match="weight above 0"):
         learnt(small(), texts, Q, None, np.zeros(60))
+    with pytest.raises(InvalidInputError, match="no rows"):
+        learnt(small(), [], np.zeros((0, 2)))
     for factor in (2.0**-80, 2.0**80):
         scaled = learnt(small(max_iter=2), texts, Q, None, (factor * weights).astype(np.float32))
         np.testing.assert_array_equal(scaled.predict_logits(texts), plain)

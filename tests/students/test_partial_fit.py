@@ -166,4 +166,4 @@ def test_an_interrupt_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_rows_are_our_error() -> None:
     X, Q, _ = problem(100)
     with pytest.raises(InvalidInputError, match="cannot learn from X"):
-        learn(GaussianNB(), target_rows(np.where(X == X[50], np.nan, X), Q))
+        learn(GaussianNB(), target_rows(np.where(X[50] == X, np.nan, X), Q))

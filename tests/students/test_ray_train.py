@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 
-from consilience import ConsilienceWarning, InvalidInputError, Unifier  # noqa: E402
+from consilience import ConsilienceWarning, InvalidInputError, Unifier, as_teacher  # noqa: E402
 from consilience.exceptions import ScoringError, StorageError  # noqa: E402
 from consilience.nn import SoftCrossEntropy  # noqa: E402
 from consilience.rows import HeldRows  # noqa: E402
@@ -53,11 +54,6 @@ def student(module: Any = None, **options: Any) -> Network:
     return Network(module, **{"random_state": 0, "lr": 0.05, "patience": None, **options})
 
 
-def on_ray(learner: Network, rows: TargetRows | None = None, *, workers: int = 2) -> Network:
-    run = Run(engine="ray", engine_options={"train_workers": workers, "timeout": 300})
-    return learner.learn_loss(rows or rows_of(), 2, SoftCrossEntropy(), run=run)
-
-
 class Mortal(torch.nn.Module):
     """A linear module whose process ends once, at a batch to train on, and notes every such batch."""
 
@@ -75,6 +71,7 @@ class Mortal(torch.nn.Module):
         return self.layer(rows)
 
 
+ON_RAY: Any = {"engine": "ray", "engine_options": {"train_workers": 2, "timeout": 300}}
 WHOLE = {"optimizer": "sgd", "batch_size": 400, "validation_fraction": 0.0}
 """Batches of all rows: whatever worker has which of them, a step is the same as in one process."""
 
@@ -86,8 +83,7 @@ def test_a_network_learns_what_it_learns_in_one_process_though_a_worker_dies(
     monkeypatch.setattr(training, "INTERVAL", 0.0)
     torch.manual_seed(0)
     module, fitted, calls = Mortal(tmp_path / "steps", deadly=2 * 4), [], []
-    on_ray = {"engine": "ray", "engine_options": {"train_workers": 2, "timeout": 300}}
-    for more in ({**on_ray, "cache": tmp_path / "cache"}, {}):
+    for more in ({**ON_RAY, "cache": tmp_path / "cache"}, {}):
         learner = student(module, max_iter=8, standardize=True, **WHOLE)
         run = Run(progress=lambda *call: calls.append(call), **more)
         fitted.append(learner.learn(rows_of(), np.ones(2), temperature=2.0, run=run, key="0"))
@@ -140,24 +136,15 @@ STILL = r"not moved for 0 seconds \(timeout 0.01\).*"
 def test_a_training_that_fails_or_does_not_move_is_told(
     signs: int, failed: Any, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Still:
-        """A cluster on which nothing happens."""
-
-        def wait(self, running: Any, timeout: float) -> Any:
-            return [], running
-
-        def get(self, asked: Any) -> Any:
-            return signs, (0, 0), failed
-
-        def cluster_resources(self) -> Any:
-            return {"CPU": 4}
-
-        def available_resources(self) -> Any:
-            return {"CPU": 1}
-
+    still = SimpleNamespace(  # a cluster on which nothing happens
+        wait=lambda running, timeout: ([], running),
+        get=lambda asked: (signs, (0, 0), failed),
+        cluster_resources=lambda: {"CPU": 4},
+        available_resources=lambda: {"CPU": 1},
+    )
     monkeypatch.setattr(ray_train, "START_SECONDS", 0.01)
     with pytest.raises(ScoringError, match=says):
-        ray_train._wait(Still(), None, _Asked(), RayOptions(timeout=0.01), 2, silent)
+        ray_train._wait(still, None, _Asked(), RayOptions(timeout=0.01), 2, silent)
 
 
 class _Asked:
@@ -180,12 +167,7 @@ def test_a_worker_for_each_block_at_most() -> None:
 
 def test_what_ray_train_cannot() -> None:
     with pytest.raises(InvalidInputError, match="has callbacks"):
-        on_ray(student(callbacks=[object()]))
+        student(callbacks=[object()]).learn_loss(rows_of(), 2, SoftCrossEntropy(), run=Run(**ON_RAY))
+    teacher = as_teacher(np.asarray(Q), ["right", "left"])
     with pytest.raises(InvalidInputError, match=r"student='LogisticRegression'.*no torch network"):
-        Unifier([model()], "logistic", run=Run(engine="ray", engine_options={"train_workers": 2})).fit(X)
-
-
-def model() -> Any:
-    from sklearn.linear_model import LogisticRegression
-
-    return LogisticRegression().fit(X, np.where(X[:, 0] > 0, "right", "left"))
+        Unifier([teacher], "logistic", run=Run(engine="ray", engine_options={"train_workers": 2})).fit(X)

@@ -33,16 +33,14 @@ def test_teachers_have_the_checksum_of_their_file_or_of_their_content(tmp_path: 
     assert describe_teacher(as_teacher(path), names=False)["classes"] == "2 classes"
     path.unlink()
     assert describe_teacher(as_teacher([[0.5, 0.5]], ["a", "b"]))["fingerprint"] is None
-    model = LogisticRegression().fit(np.eye(2), [0, 1])
-    teachers = [as_teacher(model), as_teacher(LogisticRegression(C=9).fit(np.eye(2), [0, 1]))]
-    first, other = (describe_teacher(teacher)["fingerprint"] for teacher in teachers)
+    models = (LogisticRegression(C=C).fit(np.eye(2), [0, 1]) for C in (1, 9))
+    first, other = (describe_teacher(as_teacher(model))["fingerprint"] for model in models)
     assert first != other
     assert len(first) == 64
 
 
 def test_the_card_of_many_teachers_with_many_classes_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
     teachers = [as_teacher(np.eye(1500), list(range(1500)), name="many"), as_teacher(np.eye(2), ["a", "b"])]
-    assert describe_teacher(teachers[0])["classes"] == "1500 classes"
 
     def told() -> list[object]:
         made = describe_model({}, Logistic(), teachers, None)
