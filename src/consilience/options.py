@@ -25,8 +25,9 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
+from consilience import exceptions
 from consilience._words import parse_size
-from consilience.exceptions import InvalidInputError, NotFittedError, shown
+from consilience.exceptions import InvalidInputError, shown
 
 _MOST = 2**32 - 1  # the largest seed of numpy; no count comes near it
 _REQUIRED: Any = inspect.Parameter.empty
@@ -142,7 +143,7 @@ def as_random_state(random_state: object) -> Any:
 def check_fitted(estimator: object, attribute: str) -> None:
     """Raise unless an estimator has the attribute that `fit` gives it."""
     if not hasattr(estimator, attribute):
-        raise NotFittedError(f"This {type(estimator).__name__} is not fitted yet; call fit first.")
+        raise exceptions.NotFittedError(f"This {type(estimator).__name__} is not fitted yet; call fit first.")
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def events(text: str) -> list[dict[str, Any]]:
     ("name", "code", "between"),
     [
         ("fine", 0, [("warning", "warning", "Look at tol=3.")]),
-        ("bad", 2, [("error", "error", "no [2J.")]),
+        ("bad", 2, [("error", "error", "no \\x1b[2J.")]),
         ("broken", 1, [("error", "error", "ours")]),
         ("stopped", 130, []),
         ("failing", 1, []),

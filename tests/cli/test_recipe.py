@@ -59,8 +59,7 @@ def every_option(command: Any) -> list[str]:
         sample = {"int": "7", "float": "0.125"}.get(check.says.partition(",")[0].split()[0], 'a "b" \\c.x')
         if check.values:
             sample = str(next((value for value in check.values if isinstance(value, str)), sample))
-        if key in ("memory", "cache_limit", "limit"):
-            sample = "2GB"
+        sample = {"memory": "2GB", "cache_limit": "2GB", "limit": "2GB", "engine": "ray"}.get(key, sample)
         for number in range(1 + check.many):
             words += [*name, sample if check.values or not check.many else f"{sample}{number}"]
     return words

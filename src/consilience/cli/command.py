@@ -62,7 +62,7 @@ class Command(click.Command):
         name = function.__name__.strip("_").replace("_", "-")
         super().__init__(name, help=_help(function.__doc__ or ""), context_settings=_SETTINGS)
         self.allow_extra_args = True  # `parse_args` says what they are
-        self.function, self.needs = function, needs
+        self.function, self.needs = function, dict(needs)
         del self.params  # they are found when they are needed
 
     @cached_property
@@ -170,7 +170,9 @@ class Command(click.Command):
     def _check_files(self, given: Mapping[str, Any]) -> None:
         """Refuse options that lack another, and to write a file that the command reads or that cannot be."""
         flags = {key: flag_of(key, one) for key, one in self.options.items()}
-        for name, others in self.needs.items():
+        ray = self.groups.get("ray")
+        on_ray = dict.fromkeys(ray if isinstance(ray, dict) else (), "engine")
+        for name, others in (self.needs | on_ray).items():
             lacking = [flags[other] for other in others.split() if not given.get(other)]
             if given.get(name) and lacking:
                 raise InvalidInputError(f"{flags[name]} needs {lacking[0]}. Give both, or neither.")
