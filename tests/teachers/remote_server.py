@@ -48,8 +48,11 @@ def replying(
     return fault
 
 
-def binary(out: dict[str, Any], data: bytes) -> tuple[bytes, int, dict[str, str]]:
-    """Return body, status and headers of an answer with one output as bytes."""
+def binary(proba: np.ndarray, size: int | None = None) -> tuple[bytes, int, dict[str, str]]:
+    """Return body, status and headers of an answer as bytes, of which it says that they are so many."""
+    data = proba.astype("<f4").tobytes()
+    out = output(shape=list(proba.shape), parameters={"binary_data_size": size or len(data)})
+    del out["data"]
     told = json.dumps({"outputs": [out]}).encode()
     return told + data, 200, {"Inference-Header-Content-Length": str(len(told))}
 

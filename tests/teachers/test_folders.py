@@ -7,6 +7,7 @@ import socket
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -85,9 +86,7 @@ def test_it_is_loaded_when_it_is_asked_and_not_sent(bert: tuple[Path, Any, Any])
     assert teacher._loaded is None
     first = teacher.predict_logits(TEXTS)
     assert teacher._loaded is not None
-    data = pickle.dumps(teacher)
-    assert len(data) < 5000
-    np.testing.assert_array_equal(pickle.loads(data).predict_logits(TEXTS), first)  # noqa: S301
+    assert len(pickle.dumps(teacher)) < 5000
     teacher.release()
     assert teacher._loaded is None
     np.testing.assert_array_equal(teacher.predict_logits(TEXTS), first)
@@ -103,11 +102,8 @@ def test_opening_needs_no_library(bert: tuple[Path, Any, Any], monkeypatch: pyte
 
 
 def test_nothing_is_asked_of_the_network(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: object) -> None:
-        raise AssertionError("a connection was tried")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    for place, name in ((socket.socket, "connect"), (socket, "getaddrinfo")):
+        monkeypatch.setattr(place, name, Mock(side_effect=AssertionError("a connection was tried")))
     change_json(copied / "config.json", _name_or_path="org/other", return_dict=False)
     change_json(copied / "tokenizer_config.json", name_or_path="org/other", vocab_file="/etc/hostname")
     assert np.isfinite(as_teacher(copied).predict_logits(TEXTS)).all()
@@ -136,16 +132,13 @@ def test_each_file_of_a_folder_is_part_of_its_fingerprint(
     if path.name == "timm":
         write_folder(path, sys.modules["timm"])
     else:
-        features = np.random.default_rng(0).standard_normal((21, 16))
-        model = LogisticRegression().fit(features, ["ant", "bee", "cow"] * 7)
+        model = LogisticRegression().fit(np.eye(21, 16), ["ant", "bee", "cow"] * 7)
         save_sentence_head(sentence_folder(path), model)
     teacher = as_teacher(path)
     first = teacher.fingerprint
     assert first == as_teacher(path).fingerprint is not None
-    if changed.suffix == ".json":
-        changed.write_text(changed.read_text() + "\n")
-    else:
-        changed.write_bytes(changed.read_bytes()[:-1] + b"\x01")
+    data = changed.read_bytes()
+    changed.write_bytes(data + b"\n" if changed.suffix == ".json" else data[:-1] + b"\x01")
     assert teacher.fingerprint is None  # it still answers as the old files said
     with pytest.raises(TeacherError, match=r"has changed.*Open it again"):
         teacher.predict_logits(images() if path.name == "timm" else TEXTS)

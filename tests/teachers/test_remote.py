@@ -77,10 +77,7 @@ class TestAsking:
             head, rest = json.loads(request["body"][:length]), request["body"][length:]
             rows = np.frombuffer(rest, "<f4").reshape(head["inputs"][0]["shape"])
             assert head["outputs"][0]["parameters"] == {"binary_data": True}
-            data = proba_of(rows).astype("<f4").tobytes()
-            out = output(shape=[len(rows), 3], parameters={"binary_data_size": len(data)})
-            del out["data"]
-            return replying(*binary(out, data))(handler, request)
+            return replying(*binary(proba_of(rows)))(handler, request)
 
         zoo.fault = fault
         check(as_teacher(url))
@@ -96,28 +93,26 @@ class TestAsking:
             """Make the rows that the model of the server takes of what was sent."""
             if request is not None:
                 parts = {item["name"]: item["data"] for item in request["inputs"]}
-                if "text" in parts:
-                    rows = [[float(len(text)), 0.0] for text in parts["text"]]
-                else:
-                    rows = list(
-                        zip(parts["age"], (float(one == "south") for one in parts["ward"]), strict=True)
-                    )
+                texts = parts.get("text", ["", ""])
+                ages, wards = parts.get("age", map(len, texts)), parts.get("ward", texts)
+                rows = [[float(a), float(b == "south")] for a, b in zip(ages, wards, strict=True)]
                 request["inputs"] = [{"data": rows, "shape": [len(rows), 2]}]
             return False
 
         zoo.fault = numbers
-        zoo.model["inputs"] = [
-            {"name": "age", "datatype": "FP64", "shape": [-1, 1]},
-            {"name": "ward", "datatype": "BYTES", "shape": [-1, 1]},
-        ]
+        age = {"name": "age", "datatype": "FP64", "shape": [-1, 1]}
+        ward = {"name": "ward", "datatype": "BYTES", "shape": [-1, 1]}
+        text = {"name": "text", "datatype": "BYTES", "shape": [-1]}
         frame = pandas.DataFrame({"id": [7, 8], "ward": ["south", None], "age": [0.5, 2.0]})
-        found = as_teacher(url).predict_logits(frame)
-        np.testing.assert_allclose(softmax(found, axis=1), proba_of([[0.5, 1.0], [2.0, 0.0]]), atol=1e-6)
+        for inputs, rows, seen in (
+            ([text], ["a", "bee"], [[1, 0], [3, 0]]),
+            ([age, ward], frame, [[0.5, 1.0], [2.0, 0.0]]),
+        ):
+            zoo.model["inputs"] = inputs
+            found = as_teacher(url).predict_logits(rows)
+            np.testing.assert_allclose(softmax(found, axis=1), proba_of(seen), atol=1e-6)
         with pytest.raises(TeacherError, match="it lacks the column 'age'"):
             as_teacher(url).predict_logits(frame[["ward"]])
-        zoo.model["inputs"] = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
-        found = as_teacher(url).predict_logits(["a", "bee"])
-        np.testing.assert_allclose(softmax(found, axis=1), proba_of([[1, 0], [3, 0]]), atol=1e-6)
 
     def test_rows_of_another_shape_and_gaps(self, url: str) -> None:
         teacher = as_teacher(url)
@@ -181,10 +176,9 @@ class TestLies:
         zoo, teacher = liar
         content, words = BODIES.get(kind) or ({"outputs": [LIES[kind][0]]}, LIES[kind][1])
         zoo.fault = replying(content)
-        with pytest.raises(TeacherError, match=words) as caught:
+        with pytest.raises(TeacherError, match=rf"(?s)^Teacher 'zoo' .*({words})") as caught:
             teacher.predict_logits(X[:2])
         assert "127.0.0.1" not in str(caught.value)
-        assert str(caught.value).startswith("Teacher 'zoo' ")
 
     def test_a_long_text_makes_no_wide_array(self) -> None:
         body = json.dumps({"outputs": [output(data=["x" * 10**5, *["y"] * 1000])]}).encode()
@@ -207,9 +201,7 @@ class TestLies:
     @pytest.mark.parametrize(("size", "words"), [(24, "gave NaN in row 0"), (99, "shorter than it says")])
     def test_binary_nan_and_short_tensors(self, liar: Any, size: int, words: str) -> None:
         zoo, teacher = liar
-        out = output(parameters={"binary_data_size": size})
-        del out["data"]
-        zoo.fault = replying(*binary(out, np.full((2, 3), np.nan, "<f4").tobytes()))
+        zoo.fault = replying(*binary(np.full((2, 3), np.nan), size))
         with pytest.raises(TeacherError, match=words):
             teacher.predict_logits(X[:2])
 
@@ -324,8 +316,7 @@ class TestFingerprint:
             assert second.infers == 1
             other = Remote(url, output="probabilities", **QUICK)
             check(other, X[:5])
-            assert other.fingerprint not in (None, mark)
-        assert mark is not None
+        assert len({None, mark, other.fingerprint}) == 3
 
     def test_a_restart_between_two_tries_of_a_request(self, url: str, zoo: Server) -> None:
         teacher = as_teacher(url)
@@ -363,8 +354,8 @@ def test_addresses_that_are_refused(address: str, words: str) -> None:
 
 def test_parts() -> None:
     found = parse_address("HTTPS://host:8443/zoo/v2/models/birds/versions/3/")
-    assert found.server == "https://host:8443/zoo/v2"
-    assert found.url == "https://host:8443/zoo/v2/models/birds/versions/3"
+    server = "https://host:8443/zoo/v2"
+    assert (found.server, found.url) == (server, f"{server}/models/birds/versions/3")
     assert (found.model, found.version, found.plain) == ("birds", "3", False)
     assert address_name("http://host/v2/models/birds") == "birds"
     plain = {

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.teachers.model_folders import change_json
 from tests.teachers.timm_folders import CLASSES, real_timm, stand_in, write_folder
 
 from consilience.exceptions import TeacherError
@@ -28,9 +29,9 @@ def timm(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def logits_of(network: Any, rows: np.ndarray) -> np.ndarray:
+def of(part: Any, rows: np.ndarray, **options: Any) -> np.ndarray:
     with torch.no_grad():
-        return network(torch.tensor(rows)).numpy()
+        return part(torch.tensor(rows), **options).numpy()
 
 
 @pytest.mark.parametrize("prefix", ["", "timm_model."])
@@ -42,9 +43,8 @@ def test_logits_embedding_and_classes(prefix: str, timm: Any, tmp_path: Path) ->
     assert (teacher.name, teacher.classes.tolist(), teacher.output) == ("net", CLASSES, "logits")
     assert teacher.preprocess == PREPARE
     seen = teacher.observe(X)
-    np.testing.assert_allclose(seen.logits, logits_of(network, PREPARE(X)), atol=1e-5)
-    with torch.no_grad():
-        features = network.forward_features(torch.tensor(PREPARE(X)))
+    np.testing.assert_allclose(seen.logits, of(network, PREPARE(X)), atol=1e-5)
+    features = of(network.forward_features, PREPARE(X))
     np.testing.assert_allclose(seen.embeddings, features.mean((2, 3)), atol=1e-5)
     np.testing.assert_allclose(teacher.class_weights, network.fc.weight.detach())
     assert as_teacher(tmp_path / "net", embed="conv").embed(X).shape == (4, 5)
@@ -104,10 +104,9 @@ def test_grey_networks_get_grey_images(timm: Any, tmp_path: Path) -> None:
 )
 def test_what_a_folder_may_not_say(config: dict[str, Any], message: str, timm: Any, tmp_path: Path) -> None:
     write_folder(tmp_path / "net", timm)
-    content = json.loads((tmp_path / "net" / "config.json").read_text(encoding="utf-8"))
-    content["pretrained_cfg"].update(config.get("about", {}))
-    content.update({key: value for key, value in config.items() if key != "about"})
-    (tmp_path / "net" / "config.json").write_text(json.dumps(content), encoding="utf-8")
+    file = tmp_path / "net" / "config.json"
+    told = json.loads(file.read_text())["pretrained_cfg"] | config.get("about", {})
+    change_json(file, **{"pretrained_cfg": told, **config, "about": ...})
     with pytest.raises(TeacherError, match=message):
         as_teacher(tmp_path / "net").predict_logits(X)
 
@@ -133,7 +132,7 @@ def test_older_folders_have_all_entries_in_one_object(timm: Any, tmp_path: Path)
     )
     teacher = ModelFolder(tmp_path / "net", preprocess=PREPARE)
     assert teacher.classes.tolist() == CLASSES
-    np.testing.assert_allclose(teacher.predict_logits(X), logits_of(network, PREPARE(X)), atol=1e-5)
+    np.testing.assert_allclose(teacher.predict_logits(X), of(network, PREPARE(X)), atol=1e-5)
     assert as_teacher(tmp_path / "net").preprocess.size == (224, 224)
 
 
@@ -153,13 +152,11 @@ def test_as_the_real_library_does_it(architecture: str, about: dict[str, Any], t
     config = json.loads((tmp_path / "net" / "config.json").read_text(encoding="utf-8"))["pretrained_cfg"]
     resolved = timm.data.resolve_data_config(pretrained_cfg=config)
     transform = timm.data.create_transform(**resolved, is_training=False)
-    prepared = torch.stack([transform(Image.fromarray(image)) for image in X])
+    prepared = np.stack([transform(Image.fromarray(image)) for image in X])
     teacher = as_teacher(tmp_path / "net")
-    np.testing.assert_allclose(teacher.preprocess(X), prepared.numpy(), atol=1e-6)
-    with torch.no_grad():
-        features = network.forward_head(network.forward_features(prepared), pre_logits=True).numpy()
-        expected = network(prepared).numpy()
+    np.testing.assert_allclose(teacher.preprocess(X), prepared, atol=1e-6)
+    features = of(network.forward_head, of(network.forward_features, prepared), pre_logits=True)
     seen = teacher.observe(X)
-    np.testing.assert_allclose(seen.logits, expected, atol=1e-4)
+    np.testing.assert_allclose(seen.logits, of(network, prepared), atol=1e-4)
     np.testing.assert_allclose(seen.embeddings, features, atol=1e-4)
     assert teacher.class_weights is not None
