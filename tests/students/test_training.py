@@ -54,8 +54,7 @@ class Recorder(nn.Module):  # type: ignore[misc]
 @pytest.mark.parametrize("precision", ["auto", "float32", "bfloat16", "float16"])
 def test_precision_of_training(precision: Any) -> None:
     student = fit(Recorder, precision=precision)
-    expected = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(precision, torch.float32)
-    assert set(student.module_.types) == {expected}
+    assert set(student.module_.types) == {getattr(torch, precision.replace("auto", "float32"))}
     assert student.module_.layer.weight.dtype == torch.float32
     logits = student.predict_logits(X)
     assert logits.dtype == np.float64
@@ -86,8 +85,7 @@ def test_callbacks_see_every_epoch_and_may_end_the_training(capsys: Any) -> None
         return len(trainer.history) == 4
 
     student = fit(callbacks=[look])
-    assert [lr for _, lr in seen] == [0.01, 0.005, 0.0025, 0.00125]
-    assert [entry for entry, _ in seen] == student.history_
+    assert seen == list(zip(student.history_, [0.01, 0.005, 0.0025, 0.00125], strict=True))
     assert student.n_iter_ == 4
     assert capsys.readouterr().out == ""
 
@@ -107,10 +105,7 @@ class Named(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         hidden = self.body(x).tanh()
-        logits = self.head(hidden)
-        return (
-            Output(logits, hidden) if self.kind is Output else self.kind([("h", hidden), ("logits", logits)])
-        )
+        return self.kind(hidden=hidden, logits=self.head(hidden))
 
 
 @pytest.mark.parametrize("kind", [Output, dict, OrderedDict])
@@ -141,11 +136,8 @@ def by_word(first: str, second: str) -> Any:
 
 def tokenize(rows: Any) -> Any:
     """Return token ids (n, 4), padded with 0."""
-    ids = np.zeros((len(rows), 4), dtype=np.int64)
-    for i, row in enumerate(rows):
-        found = [WORDS.index(word) + 1 for word in row.split()][:4]
-        ids[i, : len(found)] = found
-    return ids
+    ids = [[WORDS.index(word) + 1 for word in row.split()][:4] for row in rows]
+    return np.array([row + [0] * (4 - len(row)) for row in ids], dtype=np.int64).reshape(-1, 4)
 
 
 class Bag(nn.Module):  # type: ignore[misc]
@@ -277,13 +269,11 @@ def test_another_training_starts_anew(tmp_path: Path, change: Any) -> None:
 def test_a_damaged_file_is_ignored(tmp_path: Path) -> None:
     fit_by_epochs(tmp_path, killed_after=2)
     file = tmp_path / "training-0" / FILE
-    whole = file.read_bytes()
-    for content in (b"", whole[:-200], b"PK\x03\x04 nonsense"):
+    for content in (b"", file.read_bytes()[:-200], b"PK\x03\x04 nonsense"):
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(content)
         student, epochs = fit_by_epochs(tmp_path, max_iter=1)
-        assert epochs == [1]
-        assert student is not None
+        assert (student is None, epochs) == (False, [1])
 
 
 def test_checkpoints_are_not_written_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

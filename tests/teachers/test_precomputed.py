@@ -180,20 +180,13 @@ def test_real_polars() -> None:
     np.testing.assert_allclose(np.exp(teacher.predict_logits(X)), PROBA, atol=2e-6)
 
 
-class Boom:
-    """Touches a file when unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return Path.touch, (self.path,)
-
-
 @pytest.mark.parametrize("suffix", [".npy", ".npz"])
 def test_pickles_are_never_loaded(suffix: str, tmp_path: Path) -> None:
     mark, path = tmp_path / "mark", tmp_path / f"evil{suffix}"
-    evil = np.array([Boom(mark)] * 4, dtype=object)
+    boom = type(
+        "Boom", (), {"__reduce__": lambda self: (Path.touch, (mark,))}
+    )  # touches a file when unpickled
+    evil = np.array([boom()] * 4, dtype=object)
     np.save(path, evil) if suffix == ".npy" else np.savez(path, labels=evil)
     with pytest.raises(TeacherError, match=r"cannot be read: .*would have to be unpickled"):
         as_teacher(path, CLASSES)

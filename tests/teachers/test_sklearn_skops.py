@@ -103,17 +103,12 @@ TABLE_MODELS: dict[str, Callable[[], Any]] = {
 }
 
 
-def fitted(model: Any, rows: Any) -> Any:
+def saved(model: Any, folder: Path, rows: Any = X, change: Any = lambda model: None) -> Path:
+    """Fit a model and save it, after a change to it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a few epochs are enough here
-        return model.fit(rows, Y)
-
-
-def saved(model: Any, folder: Path, rows: Any = X, change: Any = None) -> Path:
-    """Save a fitted model, after a change to it."""
-    fitted(model, rows)
-    if change is not None:
-        change(model)
+        model.fit(rows, Y)
+    change(model)
     skops.dump(model, folder / "model.skops")
     return folder / "model.skops"
 
@@ -127,9 +122,8 @@ CASES = [
 
 @pytest.mark.parametrize(("make", "rows"), CASES, ids=[*MODELS, *TEXT_MODELS, *TABLE_MODELS])
 def test_a_model_says_what_it_said_before_it_was_saved(make: Any, rows: Any, tmp_path: Path) -> None:
-    model = fitted(make(), rows)
-    path = saved(model, tmp_path, rows)
-    teacher, direct = as_teacher(path), as_teacher(model, name="model")
+    model = make()
+    teacher, direct = as_teacher(saved(model, tmp_path, rows)), as_teacher(model, name="model")
     assert (teacher.name, teacher.classes.tolist()) == ("model", ["ant", "bee", "cow"])
     np.testing.assert_allclose(teacher.predict_logits(rows), direct.predict_logits(rows), rtol=1e-12)
 

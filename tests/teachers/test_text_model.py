@@ -49,7 +49,7 @@ def test_what_cannot_be_used_is_refused(model: Ngrams, options: Any, says: str, 
 def test_a_model_in_memory_is_the_teacher_that_its_file_is(model: Ngrams, tmp_path: Path) -> None:
     teacher, saved = as_teacher(model), as_teacher(model.save(tmp_path / "model.npz"))
     assert (teacher.name, teacher.classes.tolist()) == ("Ngrams", ["a", "b", "c"])
-    seen, stored = teacher.observe(["ka", "lo mi"]), saved.observe(["ka", "lo mi"])
+    seen, stored = (one.observe(["ka", "lo mi"]) for one in (teacher, saved))
     np.testing.assert_array_equal(seen.logits, model.predict_logits(["ka", "lo mi"]))
     np.testing.assert_array_equal(teacher.class_weights, saved.class_weights)
     # files are in half precision

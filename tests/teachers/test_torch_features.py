@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -204,11 +205,6 @@ def marks(*modules: Any) -> list[str | None]:
     return [as_teacher(module, CLASSES).fingerprint for module in modules]
 
 
-class Setting:
-    def __init__(self, factor: float) -> None:
-        self.factor = factor
-
-
 @pytest.mark.parametrize(
     "hold",
     [
@@ -221,7 +217,7 @@ class Setting:
         lambda value: torch.tensor(value),
         lambda value: ([(value,)],),
         lambda value: [nn.LeakyReLU(value)],
-        lambda value: Setting(value),
+        lambda value: SimpleNamespace(factor=value),
         lambda value: lambda x: x * value,
         lambda value: torch.float32 if value == 1 else torch.float64,
     ],

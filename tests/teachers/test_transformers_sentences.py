@@ -87,15 +87,13 @@ def test_a_long_text_is_cut_off(folder: Path) -> None:
 )
 def test_a_saved_head_says_what_the_model_says(folder: Path, model: Any, labels: Any) -> None:
     model = fitted(model, labels)
-    file = save_sentence_head(folder, model)
-    assert file == folder / "head.safetensors"
+    assert save_sentence_head(folder, model) == folder / "head.safetensors"
     teacher = as_teacher(folder)
     assert (teacher.name, teacher.classes.tolist()) == ("intents", np.unique(labels).tolist())
     embeddings = encode_sentences(folder, TEXTS)
     seen = teacher.observe(TEXTS)
     np.testing.assert_allclose(softmax(seen.logits, axis=1), model.predict_proba(embeddings), atol=1e-5)
     np.testing.assert_allclose(seen.embeddings, embeddings, atol=1e-6)
-    np.testing.assert_allclose(teacher.predict_logits(TEXTS), seen.logits, atol=1e-6)
     bias = seen.logits - seen.embeddings @ teacher.class_weights.T
     np.testing.assert_allclose(bias, np.broadcast_to(bias[:1], bias.shape), atol=1e-4)
 
@@ -130,13 +128,10 @@ def test_a_head_needs_an_encoder_and_that_a_head(folder: Path, tmp_path: Path) -
 
 
 def test_a_head_written_by_others(folder: Path) -> None:
-    weight, bias = np.eye(3, 16, dtype=np.float64), np.arange(3.0)
-    safetensors.save_file(
-        {"weight": weight, "bias": bias}, folder / "head.safetensors", {"classes": json.dumps(CLASSES)}
-    )
-    teacher = as_teacher(folder)
+    tensors, metadata = {"weight": np.eye(3, 16), "bias": np.arange(3.0)}, {"classes": json.dumps(CLASSES)}
+    safetensors.save_file(tensors, folder / "head.safetensors", metadata)
     expected = encode_sentences(folder, TEXTS)[:, :3] + np.arange(3)
-    np.testing.assert_allclose(teacher.predict_logits(TEXTS), expected, atol=1e-6)
+    np.testing.assert_allclose(as_teacher(folder).predict_logits(TEXTS), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
