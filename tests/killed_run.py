@@ -1,7 +1,5 @@
 """A run on rows in a file that ends its own process once, for test_killed.py; also started as a program."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

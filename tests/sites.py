@@ -1,7 +1,5 @@
 """Sites that several rooms of tests share: three classifiers that each know some of the digits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ctrl-C and kill -9 lose at most a batch: the same call goes on, to the same result."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

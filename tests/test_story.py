@@ -1,7 +1,5 @@
 """The whole life of a model: three sites' pipelines on mixed tables become one model that is in service."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

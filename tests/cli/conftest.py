@@ -1,7 +1,5 @@
 """Files that several tests of commands share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How tests of the command line run a command, and what they expect of every answer."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

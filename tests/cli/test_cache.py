@@ -1,7 +1,5 @@
 """``consilience cache``: what it shows and deletes."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``consilience cluster``, as a new user meets it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Commands from declarations: signature, check, message, help and command line are one thing."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

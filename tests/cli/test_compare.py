@@ -1,7 +1,5 @@
 """``consilience compare``: the same figures as `Unifier.compare`, from files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the terminal shows: tables from the mappings that ``--json`` prints."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

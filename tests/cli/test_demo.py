@@ -1,7 +1,5 @@
 """The demonstration: run once, with some of the variants, and its figure."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

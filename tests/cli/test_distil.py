@@ -1,7 +1,5 @@
 """``consilience distil``, as a new user meets it."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``consilience evaluate``: the same figures as `Unifier.evaluate`, from files."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

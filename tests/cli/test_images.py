@@ -1,7 +1,5 @@
 """Folders of images on the command line."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a run says on stderr: progress, warnings and errors, as text and as JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Every option of a command reaches the argument that it stands for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

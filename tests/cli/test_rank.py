@@ -1,7 +1,5 @@
 """``consilience rank``, as a new user meets it."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Recipes: what a command line means comes back from the file that it wrote, for every command."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

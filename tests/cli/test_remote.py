@@ -1,7 +1,5 @@
 """Teachers on servers, and serving, on the command line."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

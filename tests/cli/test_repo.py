@@ -1,7 +1,5 @@
 """``consilience repo``: every command calls what it names, and shows what came."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

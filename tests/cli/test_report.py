@@ -1,7 +1,5 @@
 """``--report``: the page is written last, by every command that has the option."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """From a model to a service: score, predict and verify, as a site uses them."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

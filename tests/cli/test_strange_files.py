@@ -1,7 +1,5 @@
 """Files as strangers have them: few rows, odd names, other habits. What the model knows counts."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """``consilience inspect --suggest``: from files to an aliases file that ``unify`` reads as it is."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

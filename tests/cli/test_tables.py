@@ -1,7 +1,5 @@
 """Tables on the command line: names, mixed columns, and checks before any teacher is asked."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Texts on the command line: a .txt file has a text per line, and a model of texts is an .npz file."""
 
-from __future__ import annotations
-
 import shutil
 import tracemalloc
 from pathlib import Path

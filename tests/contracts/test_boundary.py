@@ -1,7 +1,5 @@
 """What strangers send to fitted classifiers, and slips in arguments: an answer, or one sentence of ours."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What can be known before teachers are asked is checked before: they may take hours."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

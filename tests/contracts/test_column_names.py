@@ -1,7 +1,5 @@
 """Names of columns count: every estimator puts them in order, and names those that are missing or unknown."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Data frames of pandas and of polars are rows like those of an array."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What every engine does: one machine and Ray give the same blocks, errors and stored outputs."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """scikit-learn's own checks for every estimator, with a reason for each that cannot hold."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What every teacher adapter promises."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 import warnings

@@ -1,7 +1,5 @@
 """Digits with few labels, and two networks to learn from."""
 
-from __future__ import annotations
-
 import warnings
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """CrossTaskDistiller: equation, students, several teachers, poisoned ones, bad input, files."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any, ClassVar
 

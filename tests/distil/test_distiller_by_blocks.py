@@ -1,7 +1,5 @@
 """One path for rows in memory and rows that do not fit: the same students, block by block."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

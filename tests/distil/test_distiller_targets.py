@@ -1,7 +1,5 @@
 """What students learn: labels and the signals of teachers, mixed or side by side."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The losses, each with its options, and the user's own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

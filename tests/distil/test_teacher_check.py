@@ -1,7 +1,5 @@
 """The check tells good teachers from bad."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """A teacher's signal: transported labels, and those of held-out rows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

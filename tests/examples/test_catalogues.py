@@ -1,7 +1,5 @@
 """Message catalogues: what gettext, json and protobuf write is read; what is broken is refused."""
 
-from __future__ import annotations
-
 import gettext
 import io
 import json

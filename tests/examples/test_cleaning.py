@@ -1,7 +1,5 @@
 """Messages become sentence-sized text: nothing of a program is left, and nothing of a language is lost."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

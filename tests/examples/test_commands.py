@@ -1,7 +1,5 @@
 """The commands, from text to an answer, with teachers that take no time."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Figures on labelled sentences, against cases worked out by hand and against scikit-learn."""
 
-from __future__ import annotations
-
 import pytest
 from examples.language_identification.evaluation import CEILING, Group, evaluate
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The examples of the gallery run, show what they promise, and draw it."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import shutil

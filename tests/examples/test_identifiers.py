@@ -1,7 +1,5 @@
 """The seven identifiers as teachers, with their real packages where these are installed."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from importlib import metadata

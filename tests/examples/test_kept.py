@@ -1,7 +1,5 @@
 """Text is gathered once, and again when anything that it depends on has changed."""
 
-from __future__ import annotations
-
 import os
 import zipfile
 from pathlib import Path

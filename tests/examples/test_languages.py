@@ -1,7 +1,5 @@
 """Names of languages: aliases are used, join nothing, and lead codes of all kinds to one name."""
 
-from __future__ import annotations
-
 import pytest
 
 from consilience.exceptions import InvalidInputError

@@ -1,7 +1,5 @@
 """The measurement of the language example records what its README shows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

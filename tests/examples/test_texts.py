@@ -1,7 +1,5 @@
 """Text is gathered evenly, the same for the same seed, and without what nobody translated."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zipfile

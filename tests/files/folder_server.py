@@ -1,7 +1,5 @@
 """Storage behind a URL that has folders and can rename, as ``sftp://`` can, in memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import fsspec

@@ -1,7 +1,5 @@
 """Files of arrays: what is read, and what damaged or hostile ones say."""
 
-from __future__ import annotations
-
 import io
 import os
 import zipfile

@@ -1,7 +1,5 @@
 """Cards: reading, writing, refusing."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Regular files of a bounded size are opened, and a link only where that is said; files are written whole."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

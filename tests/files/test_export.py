@@ -1,7 +1,5 @@
 """ONNX export: the written model against the source's own probabilities, in onnxruntime."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 

@@ -1,7 +1,5 @@
 """Parts of moments of time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

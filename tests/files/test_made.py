@@ -1,7 +1,5 @@
 """What a card says of how its model was made."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

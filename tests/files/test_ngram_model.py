@@ -1,7 +1,5 @@
 """The file of a text model: its card, and what a file that is broken or made by a stranger comes to."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

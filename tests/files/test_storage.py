@@ -1,7 +1,5 @@
 """Folders and files on this machine and behind URLs; of the former, regular files and real folders only."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import stat

@@ -1,7 +1,5 @@
 """The one reader of records: what it takes, what it refuses, and where it says the fault is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Run the campaign: ``python -m tests.fuzz --calls 100000 --seed 1``; ``--first 47`` begins at that call."""
 
-from __future__ import annotations
-
 import argparse
 
 from tests.fuzz.campaign import campaign

@@ -3,8 +3,6 @@
 A call has valid arguments, of which one to three are then made odd.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """The campaign: a worker runs calls that are drawn from a seed, with limits of memory and of time."""
 
-from __future__ import annotations
-
 import dataclasses
 import multiprocessing
 import os

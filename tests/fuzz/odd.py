@@ -1,7 +1,5 @@
 """What people, files and other libraries put in the place of a value."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import fractions

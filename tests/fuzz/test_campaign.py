@@ -1,7 +1,5 @@
 """A few seconds of the campaign in every test run, and what it stands on: valid calls, and all names."""
 
-from __future__ import annotations
-
 import shutil
 import warnings
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Suggested aliases: what is found, what is not, and when `Unifier` warns."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`Unifier.compare`: held-out figures, the criterion without labels, and what it recommends."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

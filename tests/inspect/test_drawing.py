@@ -1,7 +1,5 @@
 """Drawings: what is drawn is what the data say, names are escaped, and large matrices stay small."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 from typing import Any

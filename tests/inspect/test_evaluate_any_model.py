@@ -1,7 +1,5 @@
 """What is asked after `fit` can be asked of any fitted classifier of ours."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`Unifier.evaluate`: metrics against scikit-learn's, what it is compared with, lost classes, speed."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from typing import Any

@@ -1,7 +1,5 @@
 """`Unifier.explain` and `Unifier.disagreements`: figures against those computed by hand."""
 
-from __future__ import annotations
-
 import json
 from itertools import combinations
 from typing import Any

@@ -1,7 +1,5 @@
 """Pages: one file, everything escaped, a policy that allows its own style and script only, written whole."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Reports in a real browser: no message on its console, controls that work, nothing wider than the window."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

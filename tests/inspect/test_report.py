@@ -1,7 +1,5 @@
 """`Unifier.report`: what is on the page is what the library computes, and rows never leave."""
 
-from __future__ import annotations
-
 import copy
 import json
 import warnings

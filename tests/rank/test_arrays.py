@@ -1,7 +1,5 @@
 """Metrics against plain transcriptions of their definitions, and what must not change them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import permutations
 from typing import Any

@@ -1,7 +1,5 @@
 """Cross-fitted metrics in a ranking: random teachers do not come first, and what happens at the edges."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

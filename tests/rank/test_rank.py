@@ -1,7 +1,5 @@
 """Ranking teachers: order, intervals, failures, caching, determinism."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Ranking on labelled rows in files: the same scores, whether or not the rows fit in memory."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

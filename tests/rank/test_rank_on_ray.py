@@ -1,7 +1,5 @@
 """Ranking on Ray: one task per teacher, and the ranking of one machine."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """`Ranking.report`: the page of a ranking."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

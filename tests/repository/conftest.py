@@ -1,7 +1,5 @@
 """Three small models of digits that share classes, as files, and a repository of them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Covers: valid, connected, not dearer than need be, and a sentence where there is none."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

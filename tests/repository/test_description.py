@@ -1,7 +1,5 @@
 """What is kept of a model, and that strangers' files cannot hold anything else."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import log_softmax

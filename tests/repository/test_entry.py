@@ -1,7 +1,5 @@
 """What is read from cards of strangers, and names of models."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

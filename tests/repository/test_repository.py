@@ -1,7 +1,5 @@
 """A repository as its users see it: add, list, open, check, select, cover."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

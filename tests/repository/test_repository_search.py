@@ -1,7 +1,5 @@
 """Reference rows, descriptions and search."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

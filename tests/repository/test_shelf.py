@@ -1,7 +1,5 @@
 """Where models lie: a folder, or a URL: in memory, as a bucket is, and a server, which can rename."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The shortlist finds the model that a task needs, without running any."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Which rows fit which model, without running it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

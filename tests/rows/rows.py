@@ -1,7 +1,5 @@
 """What every source must do, for the tests of all kinds."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

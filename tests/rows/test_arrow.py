@@ -1,7 +1,5 @@
 """Datasets of Arrow and of the Hugging Face library."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

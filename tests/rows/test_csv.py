@@ -1,7 +1,5 @@
 """Tables in .csv files: what becomes a number, a date, a text, and what is missing."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows of a torch dataset, read when needed; rows that come in batches, and only once."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

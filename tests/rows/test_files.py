@@ -1,7 +1,5 @@
 """Rows in one file, in several, or in a folder."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

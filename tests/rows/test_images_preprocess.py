@@ -1,7 +1,5 @@
 """How a model wants its images."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

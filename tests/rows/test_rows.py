@@ -1,7 +1,5 @@
 """Rows in blocks: what users give as X, rows that can be taken by position, and where arrays lie."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables: names, order, and what columns hold."""
 
-from __future__ import annotations
-
 import datetime
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Rows and their targets, read block by block."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

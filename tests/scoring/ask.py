@@ -1,7 +1,5 @@
 """Ask teachers, for the tests of several rooms."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

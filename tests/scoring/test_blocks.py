@@ -1,7 +1,5 @@
 """Score rows block by block."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

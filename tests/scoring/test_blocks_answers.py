@@ -1,7 +1,5 @@
 """Scoring: packed layout, batches, progress, and errors that name the teacher and its place."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

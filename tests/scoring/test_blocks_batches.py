@@ -1,7 +1,5 @@
 """How teachers are asked: batches by their pace, processes for slow ones, and texts that are known again."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

@@ -4,8 +4,6 @@ What both engines do is in tests/contracts/test_engines.py. Here a run has one w
 each is a process, and starting it takes longer than all the rest.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

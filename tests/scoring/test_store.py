@@ -1,7 +1,5 @@
 """The cache: what it keeps, what it never gives, and who is deleted first."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle

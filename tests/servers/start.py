@@ -4,8 +4,6 @@
 ``CONSILIENCE_SERVERS=FOLDER pytest tests/servers`` runs the client against both.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """The client against servers that others wrote, and our model inside MLServer; see start.py."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
