@@ -20,6 +20,7 @@ from consilience import (
     SoftLabelClassifier,
     Unifier,
     as_teacher,
+    collision_pseudo_labels,
     load,
     rank_teachers,
 )
@@ -65,6 +66,8 @@ CALLS: dict[str, Callable[[], Any]] = {
     "a block of no teacher": lambda: LabelSpace([["a", "b"]]).block(-1),
     "a block with a name": lambda: LabelSpace([["a", "b"]]).block("a"),  # type: ignore[arg-type]
     "an array as a flag": lambda: ncm_accuracy(MODEL, X, Y, normalize=X),  # type: ignore[arg-type]
+    "no lists of classes": lambda: LabelSpace(None),  # type: ignore[arg-type]
+    "an array as another flag": lambda: collision_pseudo_labels(PROBA, 1.0, paper_scaling=X[:0]),
     "a disk as rows": lambda: FITTED["unified"].evaluate("/", Y),
     "a disk as a teacher": lambda: as_teacher("/"),
     **{

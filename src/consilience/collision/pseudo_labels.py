@@ -132,6 +132,7 @@ def collision_pseudo_labels(
     """
     sigma = _check_rows("proba", proba)
     n_rows, n_classes = sigma.shape
+    check_choice("paper_scaling", paper_scaling, (True, False))
     lam = check_number("lam", lam, at_least=0, at_most=LARGEST_LAM) / (n_rows if paper_scaling else 1)
     u = read_prior(prior, n_classes)
     _check_solver(solver, divergence, u)

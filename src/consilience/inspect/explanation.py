@@ -282,7 +282,7 @@ def as_one_row(x: Any) -> Any:
         return x
     if hasattr(x, "to_frame") and hasattr(x, "iloc"):  # a row of a pandas frame
         return x.to_frame().T.infer_objects()
-    if isinstance(x, list | tuple) or is_instance_of(x, "polars", "Series"):
+    if isinstance(x, list | tuple | memoryview) or is_instance_of(x, "polars", "Series"):
         x = as_numbers("x", x, "expected one row, such as X[17]")
     shape: tuple[int, ...] = getattr(x, "shape", None) or ()
     if len(shape) > 1 and shape[0] != 1:

@@ -78,8 +78,8 @@ class LabelSpace:
         disconnected: Disconnected = "warn",
     ) -> None:
         check_choice("disconnected", disconnected, ("warn", "error", "ignore"))
-        for what, given in (("class_lists", class_lists), ("names", names)):
-            if given is not None and not _is_list(given):
+        for what, given in (("class_lists", class_lists), ("names", () if names is None else names)):
+            if not _is_list(given):
                 raise LabelSpaceError(f"{what} is {shown(given)}; give one entry per teacher, in a list.")
         lists = [class_list(values, f"class_lists[{i}]") for i, values in enumerate(class_lists)]
         if not lists:
