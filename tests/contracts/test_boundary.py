@@ -72,7 +72,17 @@ CALLS: dict[str, Callable[[], Any]] = {
     "a disk as a teacher": lambda: as_teacher("/"),
     **{
         f"a file named {path!r:.9}": lambda path=path: FITTED["unified"].save(path)  # type: ignore[misc]
-        for path in (5, None, b"x.onnx", "a\0.onnx", "x" * 300 + ".onnx", "", Path("/no/such/folder/x.onnx"))
+        for path in (
+            5,
+            None,
+            b"x.onnx",
+            "a\0.onnx",
+            "x" * 300 + ".onnx",
+            "ä" * 120 + ".onnx",
+            "\ud800.onnx",
+            "",
+            Path("/no/such/folder/x.onnx"),
+        )
     },
 }
 

@@ -16,7 +16,7 @@ from consilience.exceptions import ConsilienceError, InvalidInputError, UnsafeFi
 
 # never wait for the other end of a pipe; Windows has none of these but the last
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-_LONGEST_NAME = 230  # file systems take 255 bytes, and a temporary file has more letters
+_LONGEST_NAME = 230  # file systems take 255 bytes, and a temporary file has more of them
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -29,16 +29,13 @@ def as_path(path: Any, argument: str = "path") -> Path:
     'birds.onnx'
     """
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
-    if (
-        not isinstance(text, str)
-        or not text
-        or "\0" in text
-        or max(map(len, text.split("/"))) > _LONGEST_NAME
-    ):
-        raise InvalidInputError(
-            "{argument} must be the path of a file, a text or a pathlib.Path.", argument=argument, value=path
-        )
-    return Path(text)
+    named = isinstance(text, str) and text and "\0" not in text
+    with suppress(UnicodeEncodeError):  # half a character
+        if named and max(map(len, os.fsencode(text).split(b"/"))) <= _LONGEST_NAME:
+            return Path(text)
+    raise InvalidInputError(
+        "{argument} must be the path of a file, a text or a pathlib.Path.", argument=argument, value=path
+    )
 
 
 @contextmanager
