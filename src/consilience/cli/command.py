@@ -84,7 +84,9 @@ class Command(click.Command):
         for name, group in self.groups.items():
             found |= group if isinstance(group, dict) else {name: group}
         # the student is the last to name its options: other objects keep names that they share with it
-        slots = sorted((key for key, one in found.items() if one.check.make), key="student".__eq__)
+        slots = sorted(
+            (key for key, one in found.items() if one.check.make), key=lambda key: key == "student"
+        )
         self.slots = {key: Slot(key, found[key]) for key in slots}
         for slot in self.slots.values():
             found |= slot.options({flag_of(key, one) for key, one in found.items()})
@@ -115,7 +117,8 @@ class Command(click.Command):
     def spelled(self, given: Mapping[str, Any], name: str, value: str | None) -> str:
         """Write an argument of the library as the option that it is here: the one that has this value."""
         known: list[Any] = [one for one in self.params if str(one.name).rpartition("__")[2] == name]
-        for one in sorted(known, key=lambda one: shown(given.get(one.name)) != value)[:1]:
+        if known:
+            one = min(known, key=lambda one: shown(given.get(one.name)) != value)
             if getattr(one, "is_flag", False):
                 return str((one.secondary_opts if value == "False" else one.opts)[-1])
             words = {"True": "true", "False": "false", "None": "none"}

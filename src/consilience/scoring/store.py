@@ -290,7 +290,9 @@ class Shelf:
         records[:, -1] = kind.sums(self._key, records)
         step = max(1, self._file_bytes // (8 * kind.n_words))
         with self._writing():
-            for start in range(0, len(records) if self._store.room_for(records.nbytes) else 0, step):
+            if not self._store.room_for(records.nbytes):
+                return
+            for start in range(0, len(records), step):
                 self._append(kind, records[start : start + step])
 
     def flush(self) -> None:
